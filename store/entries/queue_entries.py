@@ -150,7 +150,8 @@ class QueueEntries(ABC):
     def changed(self, before: Self, keys: Iterable[QueueKey]) -> tuple[set[QueueKey], set[QueueKey]]:  # noqa: ARG002 - see `packs`
         """Return the queues that may have other bounds than ``before``, and those that may have other messages."""
         # What shows a change here, such as the end of the log, does not show that the store is the same as before.
-        return set(keys), set(keys)
+        every = set(keys)
+        return every, every
 
     def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "QueueEntries":  # noqa: ARG002 - see `files`
         """The same queues of the same source, by a later look at the log, at their files and at batches in flight."""
