@@ -21,10 +21,12 @@ _UNIT: Final = np.dtype(
     ]
 )
 
+UNIT_BYTES: Final = _UNIT.itemsize
+
 
 def decode_units(data: bytes) -> npt.NDArray[Any]:
     """Return the units of a file that state a message, as an array with the fields of a unit."""
-    units = np.frombuffer(data, _UNIT, len(data) // _UNIT.itemsize)
+    units = np.frombuffer(data, _UNIT, len(data) // UNIT_BYTES)
     good = (units["physical_offset"] >= 0) & (units["size"] > 0)
     good &= (units["queue_offset"] >= 0) & (units["messages"] > 0)
     return units[good]

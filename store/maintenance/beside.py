@@ -26,7 +26,7 @@ import numpy as np
 from ..directory.documents import load_document
 from ..files.fs import FileSystem
 from ..files.segments import list_segments
-from ..format.compaction_queue import decode_units
+from ..format.compaction_queue import UNIT_BYTES, decode_units
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.documents import Json
 from ..format.message import SYS_INNER_BATCH
@@ -133,7 +133,8 @@ def _queues_of_units(fs: FileSystem, folder: str) -> Iterator[tuple[QueueKey, st
                 continue
             # Subdirectories have what is being compacted or copied from a master, and is here, too.
             segments = list_segments(fs, [os.path.join(path, queue.name)])
-            files = [decode_units(fs.read(each.path, 0, each.size)) for each in segments]
+            # A file has 13 MB by default, most of them zeros; its last unit ends with some.
+            files = [decode_units(fs.read(each.path, 0, fs.data_end(each.path) + UNIT_BYTES)) for each in segments]
             if files:
                 yield QueueKey(topic.name, int(queue.name)), path, np.concatenate(files)
 
