@@ -19,6 +19,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 from segmentlog.store import ConfigError, QueueKey, StoreLocation
 from segmentlog.store.follow import store_id
+from segmentlog.store.maintenance import check_beside
 
 from .source import StoreSource
 from .times import iso
@@ -140,6 +141,11 @@ class StoreIdentity(NamedTuple):
     def at(cls, location: StoreLocation) -> Self:
         path = location.root if "://" in location.root else os.path.realpath(location.root)
         return cls(path, store_id(path, location.fs))
+
+    def check_target(self, target: str) -> None:
+        """Raise `ConfigError` if a target is a directory in that of the store, or around it."""
+        if "://" not in self.path and "://" not in target:
+            check_beside(target, self.path, "target")
 
     def is_same(self, other: "StoreIdentity") -> bool:
         if self.id is None or other.id is None:

@@ -81,6 +81,7 @@ class Files(FileParts):
         self._staging = os.path.join(self.control, "staging")
         self._layout = layout
         self._store = StoreIdentity.of(request.source)
+        self._store.check_target(self.path)
         self._identity = {
             "store": self._store.path,
             "storeId": self._store.id,

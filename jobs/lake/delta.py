@@ -88,6 +88,7 @@ class DeltaTarget(DeltaLedger, LakeTarget):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(table, storage_options)
+        job.store.check_target(self.name)
         self._columns, self.job = columns, job
         self._file_bytes = file_bytes
         self._keys = None if partition_by is None else _keys_of(partition_by, columns)

@@ -164,13 +164,13 @@ class Job:
         # What no message depends on is left out: sizes of tasks, and columns, which a table may get later.
         self._options = {name: text for name, text in sorted(request.options.items()) if not name.startswith(_TUNING)}
         self.topics = sorted(request.topics)
-        self._store = StoreIdentity.of(request.source)
+        self.store = StoreIdentity.of(request.source)
         self._is_new = is_new
-        text = json.dumps([self._store.id or self._store.path, self._options, self.topics])
+        text = json.dumps([self.store.id or self.store.path, self._options, self.topics])
         self.id = hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def to_json(self) -> str:
-        found = {"store": self._store.path, "storeId": self._store.id, "options": self._options, "topics": self.topics}
+        found = {"store": self.store.path, "storeId": self.store.id, "options": self._options, "topics": self.topics}
         return json.dumps(found, sort_keys=True)
 
     def find(self, others: Mapping[str, str], table: str) -> str:
@@ -185,12 +185,12 @@ class Job:
         jobs = {name: job for name, job in jobs.items() if job["options"] == self._options}
         stores = {name: StoreIdentity(job["store"], job["storeId"]) for name, job in jobs.items()}
         for name, job in jobs.items():
-            if self._store.is_same(stores[name]) and job["topics"] == self.topics:
+            if self.store.is_same(stores[name]) and job["topics"] == self.topics:
                 return name
         for name, job in jobs.items():
             if not (both := ", ".join(sorted(set(self.topics).intersection(job["topics"])))):
                 continue
-            if self._store.is_same(stores[name]):
+            if self.store.is_same(stores[name]):
                 problem = f"{table} gets messages of {both} from a job for {', '.join(job['topics'])}"
                 raise ConfigError(problem, fix="Ask for the topics of that job, or write into another table")
             if not self._is_new:

@@ -56,15 +56,15 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
     return owner
 
 
-def check_beside(archive: str, path: str) -> None:
-    """Raise `ConfigError` if one of the directories of an archive and of its store is in the other one."""
-    for one, two in ((archive, path), (path, archive)):
-        if os.path.commonpath([one, two]) == one:
-            raise ConfigError(
-                "archive: an archive and its store have to be beside each other",
-                path=archive,
-                fix=f"Name a directory that is neither in {path} nor around it",
-            )
+def check_beside(directory: str, path: str, argument: str = "archive") -> None:
+    """Raise `ConfigError` if a directory that is written for a store is in the store's own, or around it."""
+    one, two = os.path.realpath(directory), os.path.realpath(path)
+    if os.path.commonpath([one, two]) in {one, two}:
+        raise ConfigError(
+            f"{argument}: this directory and that of the store have to be beside each other",
+            path=directory,
+            fix=f"Name a directory that is neither in {path} nor around it",
+        )
 
 
 def check_ids(owner: str, known: str | None, archive: str, fix: str = "Name the archive of this store") -> None:

@@ -6,6 +6,7 @@ from ..archive.look import PushedManifest as PushedManifest
 from ..archive.prune import PruneReport as PruneReport
 from ..archive.push import PushReport as PushReport
 from ..archive.turns import PushTurns as PushTurns
+from ..directory.archive import check_beside as check_beside
 from ..directory.kinds import Fact as Fact
 from ..directory.kinds import store_facts as store_facts
 from ..files.lock_owner import lock_owner as lock_owner

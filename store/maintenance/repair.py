@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 
 from ..config import StoreConfig
+from ..directory.archive import check_beside
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
 from ..directory.layout import refuse_dledger
 from ..directory.topics import batch_topics, refuse_batch_topics
@@ -420,6 +421,7 @@ def salvage(
     """
     files, snapshot = LocalFileSystem(), Snapshot.open(source)
     refuse_dledger(files, snapshot.path, "its records cannot be copied to another store")
+    check_beside(absolute(target), snapshot.path, "target")
     if not snapshot.log.segments:
         raise ConfigError("this store has no CommitLog segment", path=snapshot.path, fix="There is nothing to copy")
     if segment_bytes is not None:

@@ -246,6 +246,9 @@ def test_places_that_cannot_be_a_target(lake: Path) -> None:
     for place in ("s3a://bucket/lake", "hdfs://host/lake"):
         with pytest.raises(ConfigError, match="is a URL"):
             Files(place, REQUEST, Layout())
+    for place in ("/data/store", "/data/store/lake", "/data"):
+        with pytest.raises(ConfigError, match="target: this directory and that of the store have to be beside each"):
+            Files(place, REQUEST, Layout())
     with pytest.raises(ConfigError, match="root directory"):
         Files("/", REQUEST, Layout())
     lake.write_text("a file")

@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.jobs.lake import delta
+from segmentlog.jobs.lake.delta import DeltaTarget
+from segmentlog.jobs.lake.target import Job
 from segmentlog.store import ConfigError
-from support.lake import COLUMNS, Frame, Lake, Meanwhile, expected, part_of, rows_of, write_all
+from support.lake import COLUMNS, Frame, Lake, Meanwhile, expected, part_of, request, rows_of, write_all
 
 
 @pytest.fixture
@@ -203,6 +205,11 @@ def test_no_table_is_made_among_other_files(lake: Lake) -> None:
         lake.target().open()
     assert raised.value.path == str(lake.table)
     assert [each.name for each in lake.table.iterdir()] == ["commitlog"]
+
+
+def test_no_table_is_made_within_the_store(lake: Lake) -> None:
+    with pytest.raises(ConfigError, match="target: this directory and that of the store have to be beside each other"):
+        DeltaTarget(str(lake.directory / "store" / "table"), COLUMNS, Job(request(store=lake.directory / "store")))
 
 
 def test_a_damaged_table_is_refused(lake: Lake) -> None:

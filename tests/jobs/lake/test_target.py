@@ -540,17 +540,17 @@ def test_a_store_is_known_by_its_id_when_it_was_moved(lake: Lake, tmp_path: Path
 def test_a_job_that_reads_another_store_is_refused_unless_it_is_asked_for(lake: Lake, tmp_path: Path) -> None:
     write_all(lake, [0])
     with pytest.raises(ConfigError, match=r"messages of orders from a job that reads /data/store\. .*--new-job"):
-        opened_by(lake, tmp_path)
-    assert opened_by(lake, tmp_path, is_new=True) == []
-    target = lake.target(job=Job(request(store=tmp_path), is_new=True))
+        opened_by(lake, tmp_path / "store")
+    assert opened_by(lake, tmp_path / "store", is_new=True) == []
+    target = lake.target(job=Job(request(store=tmp_path / "store"), is_new=True))
     target.open()
     target.write(part_of(0), Frame(rows_of(0)))
     target.close()
-    assert len(opened_by(lake, tmp_path)) == len(opened_by(lake, Path("/data/store"))) == 1
+    assert len(opened_by(lake, tmp_path / "store")) == len(opened_by(lake, Path("/data/store"))) == 1
 
 
 def test_jobs_that_begin_at_once_for_two_stores_are_told_apart_at_the_commit(lake: Lake, tmp_path: Path) -> None:
-    first, second = lake.target(), lake.target(job=Job(request(store=tmp_path)))
+    first, second = lake.target(), lake.target(job=Job(request(store=tmp_path / "store")))
     first.open()
     if lake.kind == "delta":
         pytest.skip("a job of a Delta table is noted when it is opened")

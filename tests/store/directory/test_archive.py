@@ -44,7 +44,8 @@ def test_the_archive_of_another_store_is_refused_and_an_archive_inside_of_its_st
     assert check_owner(FS, str(claimed(tmp_path / "moved", "/former/path")), str(store)) == "/former/path"
     with pytest.raises(ConfigError, match=f"archive of store {'0' * 32}, and the store is {mine}"):
         check_owner(FS, str(claimed(tmp_path / "other", "0" * 32)), str(store))
-    for archive in (store, store / "archive", tmp_path):
+    (tmp_path / "link").symlink_to(store)
+    for archive in (store, store / "archive", tmp_path, tmp_path / "link" / "archive"):
         with pytest.raises(ConfigError, match="beside each other"):
             check_owner(FS, str(archive), str(store))
 

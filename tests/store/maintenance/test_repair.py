@@ -112,7 +112,7 @@ def test_the_copy_has_an_index_lists_its_lost_message_and_is_gone_on_with(store:
     assert rows(copy, on_loss=OnLoss.SKIP)[:-1] == before
     assert only_lost(copy) == 1
     with pytest.raises(ConfigError, match="something is there"):
-        salvage(store, store)
+        salvage(store, copy)
 
 
 def test_a_store_without_an_index_is_copied_without_an_index(tmp_path: Path) -> None:
@@ -156,6 +156,13 @@ def test_a_batch_that_was_not_finished_is_left_out(store: Path, tmp_path: Path) 
 
 
 @pytest.mark.timeout(20)
+def test_a_copy_within_its_store_is_refused(tmp_path: Path) -> None:
+    source = write_small_store(tmp_path / "source")
+    with pytest.raises(ConfigError, match="target: this directory and that of the store have to be beside each other"):
+        salvage(source, source / "copy")
+    assert not (source / "copy").exists()
+
+
 def test_only_plain_files_of_the_configuration_are_copied(tmp_path: Path) -> None:
     """A device has no end, a FIFO blocks, and a link leads out of the store."""
     source = write_small_store(tmp_path / "source")
