@@ -17,7 +17,7 @@ ascending order. Each window replaces the bytes after the value of the window be
 columns are joined by Arrow. RocketMQ: ``MessageDecoder.messageProperties2String``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ def encode_properties(
 ) -> pa.BinaryArray:
     """Encode a map column and single columns as property strings.
 
-    `ConfigError` if a name or value cannot be stored.
+    `ConfigError` names the row if a name or value cannot be stored.
     """
     # Null and empty values are left out: RocketMQ cannot read them back. The pairs of `properties` come first, without
     # names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
@@ -57,13 +57,14 @@ def encode_properties(
         raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
     for name, values in columns.items():
         _check_name(name)
-        _check_values(values, name)
+        _check_values(values, lambda _, name=name: name, int)
     parts = _joined_parts(columns)
     if properties is not None:
         blocks = []
         for first in range(0, max(len(properties), 1), _BLOCK_ROWS):
             block = slice(first, first + _BLOCK_ROWS)
-            blocks.append(_encode_map(properties[block], {name: values[block] for name, values in columns.items()}))
+            named = {name: values[block] for name, values in columns.items()}
+            blocks.append(_encode_map(properties[block], named, first))
         text = blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks)
         if not columns:
             return text
@@ -126,13 +127,13 @@ class _Pairs(NamedTuple):
 
 
 def _alike_pairs(
-    maps: pa.MapArray, names: pa.StringArray, columns: Mapping[str, pa.StringArray]
+    maps: pa.MapArray, names: pa.StringArray, columns: Mapping[str, pa.StringArray], first_row: int
 ) -> tuple[Bytes, list[_Pairs]] | None:
     """Bytes of values, and pairs of maps that share their names; None if a value is too long for windows."""
     first, last = integers(maps.offsets)[[0, -1]].tolist()
     values, shape = maps.items[first:last], (len(maps), len(names))
-    _check_names(names)
-    _check_values(values, maps.keys[first:last])
+    _check_names(names, lambda _: first_row)
+    _check_values(values, lambda pair: names[pair % shape[1]].as_py(), lambda pair: first_row + pair // shape[1])
     start, stop = value_bounds(values)
     lengths = stop - start
     if values.null_count:
@@ -195,22 +196,26 @@ def _joined_parts(columns: Mapping[str, pa.StringArray]) -> list[pa.BinaryArray 
     return [*parts, end]
 
 
-def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
-    """Encode maps, without the pairs that a column has."""
+def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray], first_row: int) -> pa.BinaryArray:
+    """Encode maps, without the pairs that a column has; errors count rows from ``first_row`` on."""
     names = shared_names(properties)
-    alike = None if names is None else _alike_pairs(properties, names, columns)
+    alike = None if names is None else _alike_pairs(properties, names, columns, first_row)
     laid = None if alike is None else _lay(*alike, len(properties))
-    return _join_map(properties, columns) if laid is None else laid
+    return _join_map(properties, columns, first_row) if laid is None else laid
 
 
-def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
+def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray], first_row: int) -> pa.BinaryArray:
     """Encode maps of any names and values."""
     offsets = integers(properties.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     names, values = properties.keys[first:last], properties.items[first:last]
-    _check_names(names)
-    _check_values(values, names)
     offsets = offsets - first
+
+    def row_of(pair: int) -> int:
+        return first_row + int(np.searchsorted(offsets, pair, "right")) - 1
+
+    _check_names(names, row_of)
+    _check_values(values, lambda pair: names[pair].as_py(), row_of)
     # A checksum that is brought along was another record's: RocketMQ takes it away, too.
     given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
     kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
@@ -233,33 +238,34 @@ def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) ->
     return binary_array(ends[offsets], pairs.buffers()[2])
 
 
-def _check_names(names: pa.StringArray) -> None:
+def _check_names(names: pa.StringArray, row_of: Callable[[int], int]) -> None:
     if not len(names):
         return
     data = value_bytes(names)  # a search by Arrow costs forty times as much
     if value_lengths(names).all() and not ((data == 1) | (data == 2)).any():
         return
     wrong = pc.or_(pc.match_substring_regex(names, "[\x01\x02]"), pc.equal(pc.binary_length(names), 0))
-    if pc.any(wrong).as_py():
-        _check_name(names.filter(wrong)[0].as_py())
+    pair = pc.index(wrong, True).as_py()
+    if pair >= 0:
+        _check_name(names[pair].as_py(), f"row {row_of(pair)}: ")
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, where: str = "") -> None:
     if not name or "\x01" in name or "\x02" in name:
         raise ConfigError(
-            f"a property is named {name[:80]!r}, which a property string cannot hold",
+            f"{where}a property is named {name[:80]!r}, which a property string cannot hold",
             fix="Use a name that is not empty, without U+0001 and U+0002",
         )
 
 
-def _check_values(values: pa.StringArray, names: pa.StringArray | str) -> None:
-    """Refuse values that hold a separator; the error has the property's name, since values are users' data."""
+def _check_values(values: pa.StringArray, name_of: Callable[[int], str], row_of: Callable[[int], int]) -> None:
+    """Refuse values that hold a separator; the error has the property's name and row, since values are users' data."""
     if not (value_bytes(values) == PAIR_END).any():
         return
-    wrong = pc.match_substring(values, "\x02")
-    if pc.any(wrong).as_py():  # else it is under a null
-        name = names if isinstance(names, str) else names.filter(wrong)[0].as_py()
+    at = pc.index(pc.match_substring(values, "\x02"), True).as_py()
+    if at >= 0:  # else it is under a null
         raise ConfigError(
-            f"the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",
+            f"row {row_of(at)}: the value of property {name_of(at)[:80]!r} holds U+0002, which a property string "
+            "cannot hold",
             fix="Take U+0002 out of it, or put the value into the body",
         )

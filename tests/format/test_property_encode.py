@@ -87,11 +87,19 @@ def test_encoded_properties_are_decoded_unchanged(rows: list[dict[str, str | Non
         ("K", "a\x02b", r" the value of property 'K' holds U\+0002, which"),
     ],
 )
-def test_properties_that_cannot_be_stored_are_refused(name: str, value: str, problem: str) -> None:
+def test_properties_that_cannot_be_stored_are_refused_with_their_row(name: str, value: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         encode_properties({name: pa.array(["x", value])})
     with pytest.raises(ConfigError, match=problem):
         encode_properties(properties=pa.array([[("ok", "1"), (name, value)]], MAP))
+    wrong = [("ok", "1"), (name, value)]
+    in_row = rf"row 5000: .*{problem.strip()}"
+    for good in ([("ok", "1"), ("K", "x")], [("ok", "x" * 200)], [], None):  # like the wrong one, long, unlike it
+        with pytest.raises(ConfigError, match=in_row):
+            encode_properties(properties=pa.array([*[good] * 5_000, wrong], MAP))
+    if name == "K":
+        with pytest.raises(ConfigError, match=in_row):
+            encode_properties({name: pa.array([*["x"] * 5_000, value, None])})
     with pytest.raises(ConfigError, match="no column was given"):
         encode_properties({})
 

@@ -86,8 +86,8 @@ def pairs(name: str, value: str) -> pa.Array:
         ({"properties": pairs("a", "b" * 32_745)}, PROPERTIES),
         ({"properties": pairs("DELAY", "soon")}, "MESSAGE_ILLEGAL: row 1: property DELAY is not"),
         ({"properties": pairs("a", "b\x02")}, "property 'a' holds"),
-        ({"properties": pairs("a\x01", "b")}, r"named 'a\x01'"),
-        ({"tags": ["a", "b\x02"]}, "property 'TAGS' holds"),
+        ({"properties": pairs("a\x01", "b")}, r"row 1: a property is named 'a\x01'"),
+        ({"tags": ["a", "b\x02"]}, "MESSAGE_ILLEGAL: row 1: the value of property 'TAGS' holds"),
         ({"bornHost": ["1.2.3.4:5", "nowhere"]}, "MESSAGE_ILLEGAL: row 1: bornHost is not an IP address"),
     ],
 )
