@@ -80,7 +80,7 @@ class LookupReader(ProjectingReader, DataSourceReader):
         window = Window(_time_of(self._options.start), _time_of(self._options.stop))
         finder = Finder(store)
         if self._lookup.field is None:
-            return _within(finder.by_message_ids(self._lookup.texts), topics, window)
+            return _within(finder.by_message_ids(self._lookup.texts, argument="messageIds"), topics, window)
         found = finder.by_keys(topics, self._lookup.texts, self._lookup.field, window=window)
         if found.coverage is not None and found.coverage.scanned_bytes > found.coverage.indexed_bytes:
             logger.warning(

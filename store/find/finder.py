@@ -99,13 +99,17 @@ class Finder:
         """Find all messages that carry a key in its own topic: (n,) topics and (n,) keys; see `by_keys`."""
         return self._by_asked(ask(topics, keys, field, ALWAYS), self.store.readable_stop())
 
-    def by_message_ids(self, ids: Texts) -> Found:
+    def by_message_ids(self, ids: Texts, *, argument: str = "message_id") -> Found:
         """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
 
-        A record is found if its own id is equal. An id of another broker finds nothing. `ConfigError` for other texts.
+        A record is found if its own id is equal. An id of another broker finds nothing. `ConfigError` for other texts
+        begins with ``argument``.
         """
-        distinct = pc.unique(pc.utf8_upper(_texts(ids)))
-        places = places_of_ids(self.store.log, distinct, self.store.readable_stop())
+        texts = _texts(ids)
+        offsets = decode_offset_ids(texts, argument)
+        upper = pc.utf8_upper(texts).dictionary_encode()
+        distinct, first = upper.dictionary, np.unique(integers(upper.indices), return_index=True)[1]
+        places = places_of_ids(self.store.log, distinct, offsets[first], self.store.readable_stop())
         return self._found(pa.table({"messageId": distinct}), _hits(places))
 
     def by_physical_offsets(self, offsets: Offsets) -> Found:
@@ -160,11 +164,10 @@ def whole(log: CommitLog, offsets: Ints, stop: int) -> Mask:
     return good & (offsets < stop)
 
 
-def places_of_ids(log: CommitLog, ids: pa.StringArray, stop: int) -> Ints:
-    """Physical offsets of (n,) offset message ids, upper case; -1 where no record has the id."""
+def places_of_ids(log: CommitLog, ids: pa.StringArray, offsets: Ints, stop: int) -> Ints:
+    """Physical offsets of (n,) offset message ids, upper case, with their (n,) offsets; -1 where no record has the id."""
     # The id of a record holds the address of the broker that stored it, and must be equal as a whole. A broker
     # (``ViewMessage``) looks at the offset alone, and returns whatever message is there.
-    offsets = decode_offset_ids(ids)
     rows = np.flatnonzero(whole(log, offsets, stop))
     rows = rows[np.argsort(offsets[rows], kind="stable")]
     found = np.full(offsets.size, -1, np.int64)

@@ -32,7 +32,6 @@ _ADDRESS_BYTES: Final = (4, 16)
 _TEXT_MAX: Final = (1 << 31) - 1
 _OFFSET_TAIL_BYTES: Final = 12  # port, physical offset
 _OFFSET_BYTES: Final = 8
-_NO_ID: Final = "{!r} is not a message id"
 _NO_ID_FIX: Final = "An id has 32 hex digits, or 56 where the host has an IPv6 address"
 
 
@@ -60,13 +59,14 @@ def encode_offset_id(host: bytes, physical_offset: int) -> str:
     return (host + physical_offset.to_bytes(8, "big")).hex().upper()
 
 
-def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
+def decode_offset_ids(texts: pa.StringArray, argument: str = "message_id") -> npt.NDArray[np.int64]:
     """Decode the physical offsets of offset ids without nulls; `ConfigError` names the first text that is not an id."""
     import pyarrow.compute as pc  # noqa: PLC0415 - only look-ups come here, and loading it takes long
 
     sound = pc.match_substring_regex(texts, "^(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})$").to_numpy(zero_copy_only=False)
     if not sound.all():
-        raise ConfigError(_NO_ID.format(texts[int(np.argmin(sound))].as_py()[:80]), fix=_NO_ID_FIX)
+        wrong = texts[int(np.argmin(sound))].as_py()[:80]
+        raise ConfigError(f"{argument}: {wrong!r} is not a message id", fix=_NO_ID_FIX)
     tails = pc.utf8_slice_codeunits(texts, -2 * _OFFSET_BYTES)
     digits = np.frombuffer("".join(tails.to_pylist()).encode(), np.uint8)
     nibbles = np.where(digits <= ord("9"), digits - ord("0"), (digits | 0x20) - (ord("a") - 10)).astype(np.uint8)
@@ -75,7 +75,7 @@ def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
     if (offsets < 0).any():
         first = int(np.argmax(offsets < 0))
         raise ConfigError(
-            f"message id {texts[first].as_py()!r} holds the physical offset {offsets[first]}, which cannot be one",
+            f"{argument}: {texts[first].as_py()!r} holds the physical offset {offsets[first]}, which cannot be one",
             fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
         )
     return offsets

@@ -100,7 +100,7 @@ WRONG: dict[str, str] = {
     "get STORE --id a --topic orders": "--topic is passed with --id",
     "get STORE --physical-offset 1 --from @1": "--from is passed with --physical-offset",
     "get STORE --offset 1 --topic orders -p 0 --newest-first": "--newest-first is passed with --offset",
-    "get STORE --id x": "'X' is not a message id",
+    "get STORE --id x": "--id: 'x' is not a message id",
     "get STORE --key a --columns x": "--columns: there is no column `x`",
     "get STORE --key a --from noon": "--from: `noon` is not a time",
     "metrics STORE --listen 9877": "is not host:port",

@@ -61,6 +61,11 @@ def test_times_limit_a_look_up(read: Read, path: Path) -> None:
     assert [row["uniqKey"] for row in found] == [f"u-{i}" for i in range(20, 100, 2)]
 
 
+def test_a_text_that_is_no_message_id_is_refused_as_it_was_passed(read: Read, path: Path) -> None:
+    with pytest.raises(ConfigError, match="messageIds: 'xx' is not a message id"):
+        read(path, subscribe="A", messageIds="xx", columns=COLUMNS)
+
+
 def test_an_absent_key_has_no_rows_and_no_partitions(read: Read, path: Path) -> None:
     planned: list[object] = []
     assert read(path, subscribe="A", keys="nothing", columns=COLUMNS, partitions=planned).num_rows == 0

@@ -64,8 +64,8 @@ def test_by_message_id_in_either_case(finder: Finder, path: Path) -> None:
     assert keys(found) == ["key-5", "key-9"]
     assert asked(found) == [ids[5], ids[9]]
     assert found.coverage is None
-    with pytest.raises(ConfigError, match="is not a message id"):
-        finder.by_message_ids([ids[5], ids[5][:-1]])
+    with pytest.raises(ConfigError, match=rf"^\[\w+\] message_id: '{ids[5][:-1].lower()}' is not a message id"):
+        finder.by_message_ids([ids[5], ids[5][:-1].lower()])
 
 
 def test_by_physical_offset(finder: Finder, path: Path) -> None:
