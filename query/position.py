@@ -46,7 +46,7 @@ from segmentlog.store import (
 from .selection import unknown_group
 from .suggestions import listing
 from .table_names import TableName, parse_table_name
-from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, parse_time, shown_text
+from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, iso, parse_time, shown_text
 
 if TYPE_CHECKING:
     from .tables import TableEnd
@@ -453,7 +453,7 @@ class Resolver:
             raise ConfigError(problem, path=self._store.path, fix=fix)
         if self._store.times_fall and (found := self._store.offset_at(key, end.end_ms[key])) < offset:
             problem = f"{name} lacks messages of {key} from offset {found} on, before offset {offset}, where it ends"
-            fix = f"A clock was set back there: run its backfill for the window from {end.end_ms[key]} ms first"
+            fix = f"A clock was set back there: run its backfill for the window from {iso(end.end_ms[key])} first"
             raise ConfigError(problem, path=self._store.path, fix=fix)
         return At(offset)
 
@@ -475,7 +475,7 @@ class Resolver:
             return found
         if self._rules.unmatched_time is Fallback.EARLIEST:
             return bounds.min_offset
-        problem = f"{bounds.key} has no message stored at or after the asked start, {ms} ms since 1970"
+        problem = f"{bounds.key} has no message stored at or after the asked start, {iso(ms)}"
         raise OffsetOutOfRangeError(problem, path=self._store.path, fix=self._words.unmatched)
 
     def _within(self, asker: str, place: Earliest | Latest | Last | At, bounds: QueueBounds) -> int:

@@ -257,7 +257,7 @@ def test_a_starting_time_with_the_upper_boundary(ms: int, offset: int) -> None:
 def test_a_time_after_the_last_message() -> None:
     with pytest.raises(OffsetOutOfRangeError) as caught:
         start(at(1091))
-    found = "orders/0 has no message stored at or after the asked start, 1091 ms since 1970 (in /data/store)"
+    found = "orders/0 has no message stored at or after the asked start, 1970-01-01T00:00:01.091Z (in /data/store)"
     assert f"{found}. set the strategy" in str(caught.value)
     assert start(at(1091), unmatched_time=Fallback.LATEST) == end(at(1091)) == 20
     assert start(at(1091), unmatched_time=Fallback.EARLIEST) == 10
