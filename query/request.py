@@ -23,7 +23,7 @@ from segmentlog.store import (
     choice,
 )
 
-from .suggestions import did_you_mean, listing
+from .suggestions import listing, several_or_near
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
@@ -51,7 +51,7 @@ def scan_spec(
     for name in chosen:
         if name not in _EVERY:
             known = f"The columns are {listing(_EVERY, most=30)}; `properties` names properties of messages"
-            fix = did_you_mean(name, _EVERY) + known
+            fix = several_or_near(name, _EVERY, "columns") + known
             raise ConfigError(f"columns: there is no column `{name}`", fix=fix)
     single = checked_names("properties", properties)
     every = [*chosen, *single]

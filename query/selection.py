@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from segmentlog.store import ConfigError, FormatError, UnknownQueueError
 
-from .suggestions import did_you_mean, listing
+from .suggestions import did_you_mean, listing, several_or_near
 
 _log = logging.getLogger(__name__)
 _SPECIAL = re.compile(r"[.*+?\[(]")
@@ -193,8 +193,7 @@ def unknown_topic(
     prefix = f"{argument}: " if argument else ""
     the = f"{make} makes it; the" if make else "The"
     others = f"{the} topics are {listing(names)}" if names else f"{the} store has no topics"
-    is_list = "," in topic and {each.strip() for each in topic.split(",")} <= {*names}
-    near = "Name the topics one by one, not in one text. " if is_list else did_you_mean(topic, names)
+    near = several_or_near(topic, names, "topics")
     return UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=f"{near}{others}")
 
 

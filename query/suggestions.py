@@ -25,6 +25,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean `{near}`? " if near is not None else ""
 
 
+def several_or_near(text: str, known: Sequence[str], kind: str) -> str:
+    """Return the remedy for known names in one text, separated by commas; else as of `did_you_mean`."""
+    if "," in text and {each.strip() for each in text.split(",")} <= {*known}:
+        return f"Name the {kind} one by one, not in one text. "
+    return did_you_mean(text, known)
+
+
 def listing(names: Sequence[str], *, most: int = 12) -> str:
     """Write names as a comma-separated list, at most ``most`` of them; the rest as a count."""
     if not names:

@@ -35,6 +35,7 @@ _FORMS: Final = (
     "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
     "'latest', 'last:10', 'group:NAME', 'table:delta:PATH', or places of queues such as {0: 12}"
 )
+_TIMES: Final = "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, or Time(ms=…)"
 _MEANT: Final = {
     ("get", "key"): "`find(topics, keys=…)`",
     ("get", "keys"): "`find(topics, keys=…)`",
@@ -120,19 +121,18 @@ def zone_of(argument: str, value: object) -> tzinfo | None:
     raise ConfigError(problem, fix="Pass a name such as 'Europe/Berlin' or '+02:00', or a tzinfo")
 
 
-def time_of(argument: str, value: object, clock: Clock) -> Time:
-    """Check a time; digits finer than a millisecond are rounded up, as in `query.times`."""
+def time_of(argument: str, value: object, clock: Clock, forms: str = _TIMES) -> Time:
+    """Check a time; digits finer than a millisecond are rounded up, as in `query.times`. ``forms`` are the remedy."""
     if isinstance(value, Time):
         if not is_whole(value.ms):
-            raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is not a whole number of milliseconds", fix=_FORMS)
+            raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is not a whole number of milliseconds", fix=forms)
         return value
     if isinstance(value, str):
         return Time(ms=clock.ms(parse_time(value, argument)))
-    if is_whole(value):
-        problem = f"{argument}={value!r} may be a time or an offset"
-        raise ConfigError(problem, fix=f"Write Time(ms={value!r}), or offsets by queue such as {{0: {value!r}}}")
+    if is_whole(value) and forms is _TIMES:
+        raise ConfigError(f"{argument}={value!r} is a number", fix=f"Write Time(ms={value!r})")
     if not isinstance(value, datetime):
-        raise ConfigError(f"{argument}={value!r} is a {type(value).__name__}", fix=_FORMS)
+        raise ConfigError(f"{argument}={value!r} is a {type(value).__name__}", fix=forms)
     if value.tzinfo is None:
         if clock.zone is None:
             fix = "Set tzinfo, such as datetime.UTC, or a zone: segmentlog.open(path, tz='Europe/Berlin')"
@@ -156,7 +156,11 @@ def parsed(argument: str, value: object, default: Place, topics: Sequence[str], 
         return ByQueue(dict(_entry(argument, key, place, topics, clock) for key, place in value.items()))
     if isinstance(value, str):
         return query.settled(query.parse_position(value, argument, _GRAMMAR), clock)
-    return AtTime(Instant(time_of(argument, value, clock).ms))
+    if is_whole(value):
+        problem = f"{argument}={value!r} may be a time or an offset"
+        other = f"offsets by queue such as {{0: {value!r}}}" if value >= 0 else f"'{value}', that many before the end"
+        raise ConfigError(problem, fix=f"Write Time(ms={value!r}), or {other}")
+    return AtTime(Instant(time_of(argument, value, clock, _FORMS).ms))
 
 
 def _entry(
@@ -175,11 +179,12 @@ def _entry(
 def _place(argument: str, value: object, clock: Clock) -> Place:
     if is_whole(value):
         if value < 0:
-            raise ConfigError(f"{argument}: {value} is not a queue offset", fix="Queue offsets are numbers from 0 on")
+            fix = f"Queue offsets are numbers from 0 on; '{value}' is that many before the end"
+            raise ConfigError(f"{argument}: {value} is not a queue offset", fix=fix)
         return query.At(int(value))
     if isinstance(value, str):
         return query.settled_place(query.parse_place(value, argument, _GRAMMAR), clock)
-    return AtTime(Instant(time_of(argument, value, clock).ms))
+    return AtTime(Instant(time_of(argument, value, clock, _FORMS).ms))
 
 
 # Remedies

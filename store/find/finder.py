@@ -165,7 +165,7 @@ def whole(log: CommitLog, offsets: Ints, stop: int) -> Mask:
 
 
 def places_of_ids(log: CommitLog, ids: pa.StringArray, offsets: Ints, stop: int) -> Ints:
-    """Physical offsets of (n,) offset message ids, upper case, with their (n,) offsets; -1 where no record has the id."""
+    """Physical offsets of (n,) offset message ids, upper case, with (n,) offsets; -1 where no record has the id."""
     # The id of a record holds the address of the broker that stored it, and must be equal as a whole. A broker
     # (``ViewMessage``) looks at the offset alone, and returns whatever message is there.
     rows = np.flatnonzero(whole(log, offsets, stop))

@@ -11,7 +11,7 @@ import pytest
 
 import segmentlog
 from segmentlog import Time
-from segmentlog.api.arguments import WORDS, checked_topics, in_api_words, parsed, time_of
+from segmentlog.api.arguments import WORDS, checked_topics, in_api_words, parsed, time_of, window_of
 from segmentlog.query.position import At, AtTime, ByQueue, Earliest, Last, Latest
 from segmentlog.query.times import Clock, Instant
 from segmentlog.store import (
@@ -50,13 +50,14 @@ def test_forms_of_one_time(value: object) -> None:
     ("value", "text"),
     [
         (12, r"start=12 may be a time or an offset.*Write Time\(ms=12\), or offsets by queue such as \{0: 12\}"),
+        (-10, r"start=-10 may be a time or an offset.*Write Time\(ms=-10\), or '-10', that many before the end"),
         ("noon", "start: `noon` is not a position.*'last:10'"),
         ("2026-01-31T12:00:00", "start: `2026-01-31T12:00:00` has no time zone.*Append Z"),
         (datetime(2026, 1, 31), "start=.* has no time zone"),  # noqa: DTZ001
         (1.5, "start=1.5 is a float"),
         (True, "start=True is a bool"),
         (Time(ms=1.5), r"start: Time\(ms=1.5\) is not a whole number"),  # type: ignore[arg-type]
-        ({0: -1}, "start: -1 is not a queue offset"),
+        ({0: -1}, "start: -1 is not a queue offset.*'-1' is that many before the end"),
         ({0: "1"}, "start: `1` is not a position"),
         ({0: True}, "start=True is a bool"),
         ({"0": 1}, "start: '0' is not a queue.*Name queues by number"),
@@ -66,6 +67,18 @@ def test_forms_of_one_time(value: object) -> None:
 def test_invalid_positions_are_refused(value: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parsed("start", value, Earliest(), ["orders"], CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5, r"end=5 is a number\. Write Time\(ms=5\)\.$"),
+        ([5], r"end=\[5\] is a list\. Pass a time such as .*Time\(ms=…\)\.$"),
+    ],
+)
+def test_a_window_of_times_takes_no_offsets(value: object, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        window_of(None, value, CLOCK)
 
 
 def test_places_by_queue() -> None:

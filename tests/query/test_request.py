@@ -59,6 +59,7 @@ def test_sql_alone_and_with_tags() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
+        ({"columns": "queueId, body"}, r"`queueId, body`.*\. Name the columns one by one, not in one text\. The"),
         ({"columns": "bodi"}, r"columns: there is no column `bodi`.*Did you mean `body`\? The columns are `topic`"),
         ({"columns": 7}, "columns=7 is not a list of names"),
         ({"columns": [7]}, r"columns=\[7\] is not a list of names"),
