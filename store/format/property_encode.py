@@ -57,7 +57,7 @@ def encode_properties(
         raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
     for name, values in columns.items():
         _check_name(name)
-        _check_values(values, lambda _, name=name: name, int)
+        _check_values(values, name)
     parts = _joined_parts(columns)
     if properties is not None:
         blocks = []
@@ -133,7 +133,7 @@ def _alike_pairs(
     first, last = integers(maps.offsets)[[0, -1]].tolist()
     values, shape = maps.items[first:last], (len(maps), len(names))
     _check_names(names, lambda _: first_row)
-    _check_values(values, lambda pair: names[pair % shape[1]].as_py(), lambda pair: first_row + pair // shape[1])
+    _check_values(values, names, lambda pair: first_row + pair // shape[1])
     start, stop = value_bounds(values)
     lengths = stop - start
     if values.null_count:
@@ -215,7 +215,7 @@ def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray], fi
         return first_row + int(np.searchsorted(offsets, pair, "right")) - 1
 
     _check_names(names, row_of)
-    _check_values(values, lambda pair: names[pair].as_py(), row_of)
+    _check_values(values, names, row_of)
     # A checksum that is brought along was another record's: RocketMQ takes it away, too.
     given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
     kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
@@ -258,14 +258,20 @@ def _check_name(name: str, where: str = "") -> None:
         )
 
 
-def _check_values(values: pa.StringArray, name_of: Callable[[int], str], row_of: Callable[[int], int]) -> None:
-    """Refuse values that hold a separator; the error has the property's name and row, since values are users' data."""
+def _check_values(
+    values: pa.StringArray, names: pa.StringArray | str, row_of: Callable[[int], int] = int
+) -> None:
+    """Refuse values that hold a separator; the error has the property's name and row, since values are users' data.
+
+    ``names`` are those of the values, of each row in turn, or of all.
+    """
     if not (value_bytes(values) == PAIR_END).any():
         return
     at = pc.index(pc.match_substring(values, "\x02"), True).as_py()
     if at >= 0:  # else it is under a null
+        name = names if isinstance(names, str) else names[at % len(names)].as_py()
         raise ConfigError(
-            f"row {row_of(at)}: the value of property {name_of(at)[:80]!r} holds U+0002, which a property string "
+            f"row {row_of(at)}: the value of property {name[:80]!r} holds U+0002, which a property string "
             "cannot hold",
             fix="Take U+0002 out of it, or put the value into the body",
         )
