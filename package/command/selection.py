@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from segmentlog.query.position import AtTime, Position, Words
     from segmentlog.query.source import StoreSource
     from segmentlog.query.times import Clock
-    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, ScanSpec, Snapshot
+    from segmentlog.store import BodyFilter, Boundary, QueueBounds, QueueKey, ScanSpec, Snapshot
 
 _FORMS: Final = (
     "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, table:KIND:NAME, JSON of queues, "
@@ -207,9 +207,15 @@ def add_boundary(parser: Parser) -> None:
         "--boundary",
         metavar="WHICH",
         choices=["lower", "upper"],
-        default="lower",
         help="of the time: lower is the first message at or after, upper the last at or before (default: lower)",
     )
+
+
+def boundary_of(options: argparse.Namespace) -> "Boundary":
+    """Return the boundary that ``--boundary`` names."""
+    from segmentlog.store import Boundary
+
+    return Boundary[(options.boundary or "lower").upper()]
 
 
 def add_day(parser: Parser) -> None:

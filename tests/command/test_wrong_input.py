@@ -8,7 +8,6 @@ from segmentlog.command.catalogue import VERBS
 from support.commands import run_command
 
 REQUIRED: dict[str, tuple[str, ...]] = {
-    "lag": ("etl",),
     "offsets": ("--at", "@0"),
     "cat": ("orders",),
     "tail": ("orders",),
@@ -147,6 +146,8 @@ WRONG: dict[str, str] = {
     "resend STORE orders --broker a:1 --dry-run --rate +5": "`+5` is not a rate",
     "resend STORE orders --broker a:1 --dry-run --on-corrupt null": "`null` is unknown",
     "reset-offset STORE --latest": "the following arguments are required: GROUP",
+    "reset-offset STORE new --latest": "--topic TOPIC gives a new group positions. The groups with a",
+    "reset-offset STORE etl --latest --boundary lower": "--boundary is passed without --to-time",
     "reset-offset STORE etl": "one of the arguments --earliest --latest --to-time --to-offset is required",
     "reset-offset STORE etl --earliest --latest": "not allowed with argument --earliest",
     "reset-offset STORE etl --to-time noon": "--to-time: `noon` is not a time",
@@ -241,7 +242,7 @@ def test_an_unknown_topic(verb: str, store: Path) -> None:
 @pytest.mark.parametrize("verb", ["groups", "lag", "reset-offset"])
 def test_an_unknown_group(verb: str, store: Path) -> None:
     more = ["--latest"] if verb == "reset-offset" else []
-    assert refused([verb, store, "elt", *more])["remedy"].startswith("Did you mean `etl`?")
+    assert "Did you mean `etl`?" in refused([verb, store, "elt", *more])["remedy"]
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import check_topics, group_progress, topics_to_write, unknown_topic
+from segmentlog.query.selection import check_topics, topics_to_write, unknown_group, unknown_topic
 from segmentlog.query.times import parse_time
 from segmentlog.store import ConfigError, IllegalMessageError
 
@@ -11,7 +11,7 @@ from ..console import Console, counted, logged
 from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import Target, add_output
 from ..parser import Parser, assignment, directory, typed, whole
-from ..selection import add_boundary, clock_of
+from ..selection import add_boundary, boundary_of, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -267,8 +267,8 @@ def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
     Target.of(options, console)  # a wrong -o is an error before anything changes
     if options.topic:
         check_topics(options.topic, Snapshot.open(options.store).topics(), path=options.store, argument="--topic")
-    elif list_groups(options.store):
-        group_progress([Snapshot.open(options.store)], options.group)  # an unknown group is an error
+    else:
+        _check_has_position(options.group, {each.group for each in list_groups(options.store)}, options.store)
     with logged(console):
         change = reset_group(
             options.store, options.group, _target(options), topics=options.topic, dry_run=options.dry_run
@@ -289,12 +289,20 @@ def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
     return NOT_FOUND if change.recorded is Recorded.SIDECAR and not options.beside_broker else code
 
 
+def _check_has_position(group: str, known: set[str], path: str) -> None:
+    if group not in known:
+        error = unknown_group(group, known, path=path)
+        fix = f"--topic TOPIC gives a new group positions. {error.fix if known else ''}"
+        raise ConfigError(error.problem, path=error.path, fix=fix.removesuffix(". "))
+
+
 def _target(options: argparse.Namespace) -> "ToEarliest | ToLatest | ToTime | ToOffset":
-    from segmentlog.store import Boundary
     from segmentlog.store.groups import ToEarliest, ToLatest, ToOffset, ToTime
 
     if options.to_time is not None:
-        return ToTime(clock_of(options).ms(options.to_time), Boundary[options.boundary.upper()])
+        return ToTime(clock_of(options).ms(options.to_time), boundary_of(options))
+    if options.boundary is not None:
+        raise UsageError("--boundary is passed without --to-time", fix="Leave it out, or pass --to-time")
     if options.to_offset is not None:
         return ToOffset(options.to_offset)
     return ToEarliest() if options.earliest else ToLatest()
