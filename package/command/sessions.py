@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
-from .errors import UsageError
+from .errors import NoJavaError, UsageError
 from .parser import Parser, above_zero, assignment, whole
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
             try:
                 prepare_java()
             except JavaNotFoundError as error:
-                raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
+                raise NoJavaError(error.problem, fix=error.fix) from None
         prepare_workers()
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkRuntimeError
@@ -98,7 +98,8 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
         try:
             spark = builder.getOrCreate()
         except PySparkRuntimeError as error:
-            raise UsageError(f"Spark does not start: {error}", fix="See its own message above") from None
+            problem = str(error).removeprefix(f"[{error.getCondition()}] ")
+            raise UsageError(f"Spark does not start: {problem}", fix="See its own message above") from None
         try:
             register(spark)
             yield spark

@@ -38,8 +38,10 @@ def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("segmentlog.spark.prepare_java", prepare_java)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    with pytest.raises(UsageError, match="Spark needs Java"), sessions.session("local[1]", {}):
-        pass
+    once = r"^\[SEGMENTLOG_NO_JAVA\] Spark needs Java [^\[]*'segmentlog\[java\]'"
+    with pytest.raises(UsageError, match=once) as raised:
+        sessions.session("local[1]", {}).__enter__()
+    assert raised.value.problem.startswith("Spark needs Java")  # the code stands once
 
 
 def test_a_machine_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +55,7 @@ def test_a_wrong_master(store: Path) -> None:
     command = [INSTALLED, "verify", str(store), "--master", "lokal"]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 2
-    assert "error[SEGMENTLOG_USAGE]: Spark does not start: [JAVA_GATEWAY_EXITED]" in ran.stderr
+    assert "error[SEGMENTLOG_USAGE]: Spark does not start: Java gateway process exited" in ran.stderr
     assert "remedy: See its own message above" in ran.stderr
 
 
