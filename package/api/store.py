@@ -121,16 +121,16 @@ class Store:
         return _table(f"Consumer groups of {self.path}", "groups", rows)
 
     @api_call
-    def lag(self, group: str) -> MetadataTable:
-        """Measure the lag of a consumer group: one row per queue of the topics that it has positions in.
+    def lag(self, group: str | None = None) -> MetadataTable:
+        """Measure the lag of a consumer group, or of all: one row per queue of the topics that it has positions in.
 
         Null is unknown, 0 is caught up. `ConfigError` if the group has no position in this store.
         """
-        if not isinstance(group, str):
+        if not isinstance(group, str | None):
             raise ConfigError(f"group={group!r} is not text", fix="Pass the name of a consumer group")
         snapshot = self._snapshot()
         rows = [row for _, each in group_progress([snapshot], group) for row in lag_rows(snapshot, each)]
-        return _table(f"Lag of {group}", "lag", rows)
+        return _table(f"Lag of {group or self.path}", "lag", rows)
 
     @api_call
     def segments(self) -> MetadataTable:

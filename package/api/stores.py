@@ -122,8 +122,8 @@ class Stores(Mapping[str, Store]):
         """Return the positions of all consumer groups, as `Store.groups`."""
         return self._table("Consumer groups", Store.groups)
 
-    def lag(self, group: str) -> MetadataTable:
-        """Measure the lag of a consumer group, as `Store.lag`; it need not have a position in all stores."""
+    def lag(self, group: str | None = None) -> MetadataTable:
+        """Measure the lag of a consumer group, or of all, as `Store.lag`; it need not have a position in all stores."""
         tables, errors = [], []
         for store in self.values():
             try:
@@ -132,7 +132,7 @@ class Stores(Mapping[str, Store]):
                 errors.append(error)
         if not tables:
             raise errors[0]
-        return MetadataTable(f"Lag of {group}", pa.concat_tables(tables))
+        return MetadataTable(f"Lag of {group or self.path}", pa.concat_tables(tables))
 
     def segments(self) -> MetadataTable:
         """Return the segments of all CommitLogs, as `Store.segments`."""

@@ -103,7 +103,7 @@ VERBS: Final = (
     Verb("stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
     Verb("profile", _LOOK, "statistics of all messages: rates, sizes, tags, keys, lateness; --html plots them"),
     Verb("groups", _LOOK, "positions of consumer groups"),
-    Verb("lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
+    Verb("lag", _LOOK, "lag of consumer groups in messages, bytes and time", ("consumerProgress",)),
     Verb("metrics", _LOOK, "numbers for monitoring; --listen serves them to Prometheus"),
     Verb("offsets", _LOOK, "the queue offset of a time, in each queue"),
     Verb("cat", _READ, "messages of topics: by offset, time, tag, SQL92 filter", ("consumeMessage", "printMsg")),

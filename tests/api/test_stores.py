@@ -103,6 +103,7 @@ def test_tables_of_all_stores(stores: Stores) -> None:
         parts = [getattr(stores[each], name)().to_arrow() for each in stores]
         assert table.num_rows == sum(part.num_rows for part in parts)
         assert set(table["brokerName"].to_pylist()) <= {"a", "b"}
+    assert set(stores.lag()["group"].to_pylist()) == set(stores.groups()["group"].to_pylist())
     assert set(stores.lag("etl")["brokerName"].to_pylist()) == {"a"}
     with pytest.raises(ConfigError, match="consumer group `elt` has no position"):
         stores.lag("elt")

@@ -17,6 +17,7 @@ from ..parser import Parser, add_store, seconds, typed
 from ..selection import (
     add_boundary,
     add_zone,
+    boundary_of,
     bounds_of,
     clock_of,
     held_topics,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
+_NO_GROUP: Final = "no consumer group has a position in this store"
 
 # Verbs `topics`, `queues`, `segments` and `groups`
 
@@ -97,7 +99,7 @@ def run_groups(options: argparse.Namespace, console: Console) -> int:
         if options.group is not None:
             store.lag(options.group)  # an unknown group is an error
             table = table.filter(pc.equal(table["group"], options.group))
-    return _print_table(table, options, console, "no consumer group has a position in this store")
+    return _print_table(table, options, console, _NO_GROUP)
 
 
 def _print_table(table: "pa.Table", options: argparse.Namespace, console: Console, nothing: str) -> int:
@@ -228,7 +230,6 @@ def run_offsets(options: argparse.Namespace, console: Console) -> int:
     import pyarrow as pa
 
     from segmentlog.query.rows import table_of
-    from segmentlog.store import Boundary
     from segmentlog.store.follow import store_times
 
     from ..output.writers import write_table
@@ -236,7 +237,8 @@ def run_offsets(options: argparse.Namespace, console: Console) -> int:
     snapshot = source_of(options).open()
     queues = bounds_of(snapshot, options.topic or snapshot.topics())
     at = clock_of(options).ms(options.at)
-    found = {key: snapshot.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}
+    boundary = boundary_of(options)
+    found = {key: snapshot.offset_at(key, at, boundary) for key in queues}
     times = store_times(snapshot, {key: offset for key, offset in found.items() if offset < queues[key].max_offset})
     schema = pa.schema(
         [
@@ -256,36 +258,35 @@ def run_offsets(options: argparse.Namespace, console: Console) -> int:
 
 
 def add_lag(parser: Parser) -> None:
-    """Verb ``lag``: lag of a consumer group in messages, bytes and time.
+    """Verb ``lag``: lag of a consumer group, or of all, in messages, bytes and time.
 
     ::
 
-        segmentlog lag STORE GROUP             mqadmin: consumerProgress
+        segmentlog lag STORE [GROUP]           mqadmin: consumerProgress
 
         bytes that wait  >  40 % of the memory of this host  ──► suggestReplica, and a hint on stderr
 
     A broker sends its consumers the same hint (``suggestPullingFromSlave``).
     """
     add_store(parser, or_pattern=True)
-    parser.add_argument("group", metavar="GROUP", help="the consumer group")
+    parser.add_argument("group", metavar="GROUP", nargs="?", help="one group (default: all)")
     add_output(parser)
 
 
 def run_lag(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.query.metadata import MEMORY_RATIO, memory_bytes
 
-    from ..output.writers import write_table
-
     with opened(options) as store:
         table = store.lag(options.group).to_arrow()
     rows = zip(table["bytes"].to_pylist(), table["suggestReplica"].to_pylist(), strict=True)
     waiting = sum(size or 0 for size, suggests_replica in rows if suggests_replica)
     if waiting:
+        whose = printable(options.group or "groups")
         console.stderr.write(
-            f"hint: {waiting} bytes wait for {printable(options.group)}, more than {MEMORY_RATIO:.0%} of the "
+            f"hint: {waiting} bytes wait for {whose}, more than {MEMORY_RATIO:.0%} of the "
             f"{memory_bytes()} bytes of memory here; read them from a replica (segmentlog replicate)\n"
         )
-    return write_table(table, options, console)
+    return _print_table(table, options, console, _NO_GROUP)
 
 
 # Verb `profile`
