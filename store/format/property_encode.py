@@ -258,9 +258,7 @@ def _check_name(name: str, where: str = "") -> None:
         )
 
 
-def _check_values(
-    values: pa.StringArray, names: pa.StringArray | str, row_of: Callable[[int], int] = int
-) -> None:
+def _check_values(values: pa.StringArray, names: pa.StringArray | str, row_of: Callable[[int], int] = int) -> None:
     """Refuse values that hold a separator; the error has the property's name and row, since values are users' data.
 
     ``names`` are those of the values, of each row in turn, or of all.
@@ -271,7 +269,6 @@ def _check_values(
     if at >= 0:  # else it is under a null
         name = names if isinstance(names, str) else names[at % len(names)].as_py()
         raise ConfigError(
-            f"row {row_of(at)}: the value of property {name[:80]!r} holds U+0002, which a property string "
-            "cannot hold",
+            f"row {row_of(at)}: the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",
             fix="Take U+0002 out of it, or put the value into the body",
         )
