@@ -294,24 +294,28 @@ def store_checks(path: str) -> Iterator[Check]:
     """Open a store as a reader does: its content, its owner, what wrote it, and messages that no read of it finds."""
     try:
         # Both need numpy and pyarrow.
-        from segmentlog.store import SegmentLogError, Snapshot  # noqa: PLC0415
+        from segmentlog.query.source import StoreSource  # noqa: PLC0415
+        from segmentlog.store import SegmentLogError  # noqa: PLC0415
         from segmentlog.store.maintenance import store_facts  # noqa: PLC0415
     except ImportError as error:
         yield Check("store", Status.FAIL, f"cannot be opened: {error}", "See the failed checks above")
         return
-    snapshot = None
+    snapshot, is_local = None, os.path.isdir(path)  # the objects of a URL have no owner
     try:
-        snapshot = Snapshot.open(path)
+        snapshot = StoreSource.of(path).open()
         topics = snapshot.topics()
         queues = sum(len(snapshot.queues(topic)) for topic in topics)
     except (SegmentLogError, OSError) as error:
         fix = str(getattr(error, "fix", None) or "Check the path and its permissions")
-        yield Check("store", Status.FAIL, str(error), fix)
+        yield Check("store", Status.FAIL, getattr(error, "described", str(error)), fix)
     else:
-        size_bytes, disk_bytes = _tree_bytes(path)
-        found = f"{len(topics)} topics, {queues} queues, {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
-        yield Check("store", Status.OK, found)
-    yield check_owner(path)
+        size = ""
+        if is_local:
+            size_bytes, disk_bytes = _tree_bytes(path)
+            size = f", {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
+        yield Check("store", Status.OK, f"{len(topics)} topics, {queues} queues{size}")
+    if is_local:
+        yield check_owner(path)
     with suppress(OSError):  # the first check has said why
         for fact in store_facts(path):
             yield Check(fact.name, Status.OK, f"{fact.text} ({fact.path})")

@@ -19,6 +19,7 @@ from segmentlog.connector.setup.checks import Status
 from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
 from segmentlog.store.files.store_lock import StoreLock
 from support.lock_holders import held_elsewhere
+from support.small_store import write_small_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,10 +240,17 @@ def test_executors_are_told_apart(answers: Any, status: Status, found: str) -> N
 
 
 def test_a_path_without_a_store_fails_with_the_reason(tmp_path: Path) -> None:
-    found = next(checks.store_checks(str(tmp_path / "nothing")))
+    (found,) = checks.store_checks(str(tmp_path / "nothing"))  # without an owner: no process could be it
     assert found.status is Status.FAIL
-    assert str(tmp_path / "nothing") in found.found
-    assert found.fix
+    assert found.found == f"[SEGMENTLOG_NOT_A_STORE] there is no such directory (in {tmp_path / 'nothing'})"
+    assert found.fix.startswith("Pass the broker's storePathRootDir")
+
+
+def test_a_store_may_be_named_by_a_url(tmp_path: Path) -> None:
+    found = list(checks.store_checks(f"file://{write_small_store(tmp_path / 'store')}"))
+    assert [(each.name, each.status) for each in found][:1] == [("store", Status.OK)]
+    assert "on disk" not in found[0].found
+    assert "owner" not in [each.name for each in found]
 
 
 def test_a_process_on_the_store_is_named_and_an_abort_file_of_a_killed_process_is_a_warning(tmp_path: Path) -> None:
