@@ -39,7 +39,7 @@ class Address(NamedTuple):
         number = int(port) if re.fullmatch("[0-9]{1,5}", port) else -1
         if not _is_host(host) or not least_port <= number < 1 << 16:
             problem = f"the address {text[:_SHOWN]!r} is not host:port"
-            raise ConfigError(problem, fix="Name it like broker-a:10912")
+            raise ConfigError(problem, fix="Write host:port, an IPv6 address in brackets")
         return cls(host.strip("[]"), number)
 
     def __str__(self) -> str:

@@ -139,7 +139,7 @@ WRONG: dict[str, str] = {
     "resend STORE orders --state s": "the target is missing, or named twice",
     "resend STORE orders --state s --broker a:1 --namesrv b:1": "the target is missing, or named twice",
     "resend STORE orders --broker a:1": "--state is missing",
-    "resend STORE orders --broker nowhere --dry-run": "the address 'nowhere' is not host:port",
+    "resend STORE orders --broker nowhere --dry-run": "remedy: Write host:port, an IPv6 address in brackets",
     "resend STORE orders --broker a:1 --dry-run --map-topic a": "`a` is not a pair of topics",
     "resend STORE orders --broker a:1 --dry-run --map-topic a=b=c": "`a=b=c` is not a pair of topics",
     "resend STORE orders --broker a:1 --dry-run --rate 0": "`0` is not a rate",
