@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
+from segmentlog.query.extras import check_tasks_run_functions
 from segmentlog.query.position import AtTime, Position
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import listing, suggest
@@ -151,6 +152,7 @@ def find_by_keys(
     wanted = frame.select(*_PAIR).dropna().distinct()
     columns = [StructField(name, kind) for name, kind in NATIVE.items()]
     schema = StructType([*columns, StructField(ASKED, StringType())])
+    check_tasks_run_functions()
     return wanted.mapInArrow(_task(paths, field), schema)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
+from segmentlog.query.extras import check_tasks_run_functions
 from segmentlog.store import StoreFailedError
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def _by_tasks(work: Callable[[Part], Result], parts: Sequence[Part], spark: "Spa
                 result = pickle.dumps(work(pickle.loads(pickled[number])))  # noqa: S301 - pickled above
                 yield pa.record_batch({"part": [number], "result": pa.array([result], pa.large_binary())})
 
+    check_tasks_run_functions()
     # `mapInArrow` and not an RDD: a session of Spark Connect has no RDDs.
     ids = spark.range(0, len(parts), 1, numPartitions=len(parts))
     table = ids.mapInArrow(run, _SCHEMA).toArrow().sort_by("part")

@@ -19,3 +19,8 @@ def optional_module(package: str, needs: str, *, extra: str = "", module: str = 
             raise
         problem = f"{needs} the package {package}, which is not installed"
         raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{extra or package}]'") from None
+
+
+def check_tasks_run_functions() -> None:
+    """Raise `MissingExtraError` without pandas: ``mapInArrow`` of PySpark does not start without it."""
+    optional_module("pandas", "functions in tasks of Spark need", extra="jobs")

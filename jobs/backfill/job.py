@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from segmentlog.query.body_columns import BODY_ERROR, BodyFormat
+from segmentlog.query.extras import check_tasks_run_functions
 from segmentlog.query.parts import Part, Window, Written, held
 from segmentlog.query.rows import table_of
 from segmentlog.store import ConfigError
@@ -129,6 +130,7 @@ def _widened(rows: "DataFrame", bodies: BodyFormat) -> "DataFrame":
     def widen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return map(bodies.widen, batches)
 
+    check_tasks_run_functions()
     added = from_arrow_schema(pa.schema([*bodies.schema, BODY_ERROR]))
     # A name that is there twice is an error here, and not in each task.
     bodies.widened(pa.schema([(name, pa.null()) for name in rows.columns]))

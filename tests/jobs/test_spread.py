@@ -1,12 +1,15 @@
 import os
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
-from segmentlog.jobs.spread import spread
-from segmentlog.store import StoreFailedError
+from segmentlog.jobs.backfill.job import _widened
+from segmentlog.jobs.spread import _by_tasks, spread
+from segmentlog.query.bodies import body_format
+from segmentlog.store import MissingExtraError, StoreFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,3 +90,12 @@ def test_tasks_of_spark_do_the_same(spark: "SparkSession") -> None:
     assert os.getpid() not in {pid for _, pid in found}
     with pytest.raises(Exception, match="-1 is negative"):
         list(spread(square, [-1], spark))
+
+
+def test_tasks_of_spark_need_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    fix = r"tasks of Spark need the package pandas, .* pip install 'segmentlog\[jobs\]'"
+    with pytest.raises(MissingExtraError, match=fix):
+        next(_by_tasks(abs, [1], cast("Any", None)))
+    with pytest.raises(MissingExtraError, match=fix):
+        _widened(cast("Any", None), body_format("text", None))
