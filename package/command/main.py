@@ -101,6 +101,8 @@ def _run(asked: list[str], console: Console) -> int:
 
 def _asks_for_json(asked: Sequence[str]) -> bool:
     """Tell whether errors are JSON, also if the arguments could not be parsed."""
+    if asked[:1] == ["backfill"]:  # its --output is the format of files
+        return "--json" in asked
     formats = [after for flag, after in pairwise(asked) if flag in {"-o", "--output"}]
     formats += [each.partition("=")[2] for each in asked if each.startswith("--output=")]
     formats += [each.removeprefix("-o") for each in asked if each.startswith("-o")]

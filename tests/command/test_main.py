@@ -33,6 +33,12 @@ def test_an_error_states_code_found_asked_where_and_remedy(store: Path) -> None:
     )
 
 
+def test_the_format_of_the_files_of_a_backfill_is_not_that_of_its_errors(tmp_path: Path) -> None:
+    words = ("backfill", tmp_path, "orders", "--day", "2026-01-31", "--to", tmp_path / "lake", "--output", "json")
+    assert run_command(*words).err.startswith("error[SEGMENTLOG_")
+    assert run_command(*words, "--json").err.startswith('{"error"')
+
+
 @pytest.mark.parametrize("flags", [["--json"], ["-o", "jsonl"], ["-ojsonl"], ["--output=json"], ["--output", "json"]])
 def test_an_error_is_json_where_rows_would_be(store: Path, flags: list[str]) -> None:
     error = run_command("queues", store, "ordrs", *flags).error
