@@ -246,7 +246,10 @@ def _as_text(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as sf
     from pyspark.sql.types import BinaryType, MapType
 
-    convert = {BinaryType: sf.base64, MapType: sf.to_json}
+    def base64(name: str) -> "Column":
+        return sf.translate(sf.base64(name), "\r\n", "")  # Spark breaks lines: a row of CSV is a line here
+
+    convert = {BinaryType: base64, MapType: sf.to_json}
     texts = {
         each.name: convert[type(each.dataType)](each.name) for each in rows.schema if type(each.dataType) in convert
     }

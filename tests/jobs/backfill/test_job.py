@@ -1,3 +1,4 @@
+import base64
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import segmentlog
 from segmentlog.jobs import backfill
 from segmentlog.jobs.backfill import DEAD_LETTER_COLUMNS, Bodies, Files, Layout, Length, Part, Request, Window
 from segmentlog.jobs.backfill import job as job_module
+from segmentlog.jobs.backfill.files import _as_text
 from segmentlog.query import file_parts
 from segmentlog.query.bodies import body_format
 from segmentlog.query.source import StoreSource
@@ -208,6 +210,13 @@ def test_other_formats(spark: "SparkSession", store: Path, tmp_path: Path, outpu
     found = (reader.option("header", "true") if output == "csv" else reader).load(str(tmp_path)).select("keys")
     expected = spark.createDataFrame([(f"k{number}",) for number in range(20)], "keys string")
     assert_df_equality(found, expected, ignore_row_order=True)
+
+
+@pytest.mark.spark
+def test_a_row_of_csv_is_a_line(spark: "SparkSession") -> None:
+    """Spark's base64 has lines of 76 characters, which readers of CSV take for rows."""
+    rows = spark.createDataFrame([(bytearray(b"x" * 1_000),)], "body binary")
+    assert _as_text(rows).collect()[0].body == base64.b64encode(b"x" * 1_000).decode()
 
 
 @pytest.mark.spark
