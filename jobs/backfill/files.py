@@ -23,7 +23,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -249,7 +249,7 @@ def _as_text(rows: "DataFrame") -> "DataFrame":
     def base64(name: str) -> "Column":
         return sf.translate(sf.base64(name), "\r\n", "")  # Spark breaks lines: a row of CSV is a line here
 
-    convert = {BinaryType: base64, MapType: sf.to_json}
+    convert: dict[type, Callable[[str], Column]] = {BinaryType: base64, MapType: sf.to_json}
     texts = {
         each.name: convert[type(each.dataType)](each.name) for each in rows.schema if type(each.dataType) in convert
     }
