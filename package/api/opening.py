@@ -117,8 +117,6 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     asked = {"broker_name": broker_name, "archive": archive, "queue_cache": queue_cache, "storage": storage}
     source = StoreSource.of(path, commit_log_paths=commit_log_paths, read_from=read_from, cache_dir=cache_dir, **asked)
     zone = zone_of("tz", tz)
-    if create_topics is not None:
-        checked_flag("create_topics", create_topics)
     return _opened(mode, source, zone, on_damage, config=config, retention=retention, create_topics=create_topics)
 
 
@@ -159,6 +157,8 @@ def open_stores(
 
 
 def _opened(mode: str, source: StoreSource, zone: tzinfo | None, on_damage: OnDamage | str, **writing: Any) -> Store:
+    if writing["create_topics"] is not None:
+        checked_flag("create_topics", writing["create_topics"])
     _check_mode(mode, source, writing)
     if mode == "r":
         return Store(source, zone)
