@@ -52,7 +52,7 @@ _REAL: Final = "REAL_TOPIC"
 _TOPICS: Final = {"level": LEVELS, "timer": TIMERS}
 _DELAYED: Final = ScanSpec(
     columns=("physicalOffset",),
-    property_columns=(_REAL, ROLLS),
+    property_columns=(_REAL, *ROLLS),
     on_corrupt=OnCorrupt.SKIP,
     on_loss=OnLoss.SKIP,
 )
@@ -150,7 +150,7 @@ def _deliveries_of(batch: pa.RecordBatch, delayed_in: str, finder: Finder) -> De
     groups, places = found["group"].to_numpy(), found["physicalOffset"].to_numpy()
     # A roll takes the place of the record before it.
     stays = np.ones(groups.size, np.bool_)
-    stays[:-1] = (np.diff(groups) != 0) | pc.is_null(found[ROLLS]).to_numpy()[1:]
+    stays[:-1] = (np.diff(groups) != 0) | pc.is_null(pc.coalesce(*(found[name] for name in ROLLS))).to_numpy()[1:]
     groups, places = groups[stays], places[stays]
     matched = match(groups, places, delivered.asked_index, delivered.physical_offset)
     order = np.argsort(places)

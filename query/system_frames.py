@@ -52,7 +52,8 @@ _SHARED: Final = (
 _REAL: Final = ("REAL_TOPIC", "REAL_QID")
 _OUT: Final = "TIMER_OUT_MS"
 _DELETED: Final = "TIMER_DEL_UNIQKEY"
-ROLLS: Final = "TIMER_ROLL_TIMES"
+ROLLS: Final = ("TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL")
+"""Properties of a timer that was written again, of which one is set: by the wheel, or with ``timerRocksDBEnable``."""
 _DISCARDED: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 _HALF_COLUMNS: Final = ("brokerName", "physicalOffset", "tags", "keys", "uniqKey", "msgId", "storeTimestamp")
 _PROPERTIES: Final = ("REAL_TOPIC", "REAL_QID", "PGROUP", "TRANSACTION_CHECK_TIMES")
@@ -252,7 +253,9 @@ def delayed_batches(store: Snapshot, window: SystemWindow, *, now_ms: int | None
         unique key, REAL_TOPIC     ───► delivered       else pending, null without progress
 
     A broker moves a timer beyond its wheel on by writing it again, with a higher TIMER_ROLL_TIMES: the record before is
-    ``rolled``. Deletions and rolled timers are kept in memory, some 100 bytes each.
+    ``rolled``. With ``timerRocksDBEnable`` it writes timers again that are hours away, with TIMER_ROLL_LABEL.
+
+    Deletions and rolled timers are kept in memory, some 100 bytes each.
 
     Yield the delayed messages of a store: levels, then timers; messages of one queue by queue offset.
 
@@ -272,7 +275,7 @@ def delayed_rows(
     if TIMERS in store.topics():
         fates = _TimerFates(store, window)
         for batch in messages_of(
-            store, TIMERS, window, columns=_SHARED, properties=(*_REAL, _OUT, _DELETED, ROLLS, "TIMER_DELAY_LEVEL")
+            store, TIMERS, window, columns=_SHARED, properties=(*_REAL, _OUT, _DELETED, "TIMER_DELAY_LEVEL")
         ):
             yield from _timer_rows(batch, asked, fates)
 
@@ -329,7 +332,7 @@ class _TimerFates:
     def __init__(self, store: Snapshot, window: SystemWindow) -> None:
         self._deletions: set[tuple[str, str]] = set()
         self._rolls: dict[tuple[str, str], int] = {}
-        only = Sql92Filter.compile(f"{_DELETED} IS NOT NULL OR {ROLLS} IS NOT NULL")
+        only = Sql92Filter.compile(" OR ".join(f"{name} IS NOT NULL" for name in (_DELETED, *ROLLS)))
         # A record that decides the fate of another is stored after it, and may be stored after the window.
         open_end = SystemWindow(start_ms=window.start_ms)
         for batch in messages_of(

@@ -58,7 +58,8 @@ def test_without_progress_and_unique_key_the_state_is_unknown_once_it_is_due(tmp
     assert [row["state"] for row in rows(path, now_ms=START_MS)][:2] == ["pending", "pending"]
 
 
-def test_timers_are_delivered_deleted_or_rolled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("roll", ["TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL"])  # of the wheel, of timerRocksDBEnable
+def test_timers_are_delivered_deleted_or_rolled(tmp_path: Path, roll: str) -> None:
     made = SystemStore(tmp_path)
     due, far = START_MS + 60_000, START_MS + DAY_MS
     made.timer("passed", due)
@@ -72,7 +73,7 @@ def test_timers_are_delivered_deleted_or_rolled(tmp_path: Path) -> None:
     made.timer("late", due)
     made.put("orders", key="late")
     made.timer(None, due, TIMER_DEL_UNIQKEY="late")
-    made.timer("far", far, TIMER_ROLL_TIMES=1)
+    made.timer("far", far, **{roll: 1})
     made.progress(timer_ms=due + 5000)
     path = made.close()
     assert [(row["uniqKey"], row["state"]) for row in rows(path)] == [

@@ -57,12 +57,13 @@ def test_each_delivery_has_its_name(tmp_path: Path) -> None:
     assert {name for _, name, _ in deliveries(path, now_ms=START_MS - 1)} == {"once", "pending", "repeated"}
 
 
-def test_timers_are_checked_by_the_progress_of_the_wheel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("roll", ["TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL"])
+def test_timers_are_checked_by_the_progress_of_the_wheel(tmp_path: Path, roll: str) -> None:
     made = SystemStore(tmp_path)
     for key, due in (("once", DUE), ("missing", DUE), ("late", DUE + 20_000), ("gone", DUE), ("far", DUE)):
         made.timer(key, due)
     made.timer(None, DUE, TIMER_DEL_UNIQKEY="gone")
-    made.timer("far", DUE, TIMER_ROLL_TIMES=1)
+    made.timer("far", DUE, **{roll: 1})
     for key in ("once", "far", "far"):
         made.put("orders", key=key)
     made.progress(timer_ms=DUE + 5000)
