@@ -576,6 +576,10 @@ class _Push:
         for each in config:
             if each.is_dir:
                 self._warn(f"{CONFIG}/{each.name} is not archived: configuration in RocksDB")
+        compacted = sorted(each.name for each in self._fs.list_dir(StorePaths(root).compacted) if each.is_dir)
+        if compacted:
+            topics = ", ".join(compacted)
+            self._warn(f"compaction/ is not archived: consumers of a restored broker get no messages of {topics}")
         for name in names:
             content = read_whole(self._fs, os.path.join(root, name), DOCUMENT_BYTES_MAX)
             if content is not None and name.endswith(".json"):

@@ -27,7 +27,7 @@ from ..format.checksums import CRC_NAME
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import MAGIC_V1, MAGIC_V2, RECORD_CRC_BYTES
 from ..format.naming import LMQ_PREFIX
-from ..format.store_paths import BATCH_QUEUES, CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
+from ..format.store_paths import BATCH_QUEUES, COMPACTION, CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
 from .documents import load_document
 from .group_offsets import offsets_path
 from .layout import log_directories, look_at_queues
@@ -35,7 +35,7 @@ from .layout import log_directories, look_at_queues
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
 _RELEASES: Final = (
     ("rocksdbstore", "RocketMQ later than 5.3.3"),
-    ("compaction", "RocketMQ 5.0 or later"),
+    (COMPACTION, "RocketMQ 5.0 or later"),
     ("timerwheel", "RocketMQ 5.0 or later"),
     ("abort.bak", "RocketMQ 5.0 or later"),
 )
@@ -136,9 +136,9 @@ def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
             if name == prefix or (prefix == DLEDGER and name.startswith(prefix)):
                 yield Fact("kind", f"{kind}: {text}", os.path.join(root, name))
                 break
-    if any(entry.is_dir for entry in fs.list_dir(os.path.join(root, "compaction", "compactionLog"))):
-        text = "compacted topics: all messages of the CommitLog are read, not the compacted log"
-        yield Fact("kind", text, os.path.join(root, "compaction"))
+    if any(entry.is_dir for entry in fs.list_dir(paths.compacted)):
+        text = "compacted topics: all messages of the CommitLog are read, not the compacted log; not written"
+        yield Fact("kind", text, os.path.join(root, COMPACTION))
     queues = look_at_queues(fs, root)
     if queues.in_rocksdb:
         apart = is_rocksdb(fs, paths.consume_queue_rocksdb)

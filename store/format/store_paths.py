@@ -39,6 +39,7 @@ from ..types import QueueKey
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
 BATCH_QUEUES: Final = "batchconsumequeue"
+COMPACTION: Final = "compaction"
 CONSUME_QUEUE_EXTENSION: Final = "consumequeue_ext"
 CONSUME_QUEUE_ROCKSDB: Final = "consumequeue_rocksdb"
 INDEX: Final = "index"
@@ -117,6 +118,7 @@ class StorePaths:
     commit_log = _Path(COMMIT_LOG)
     consume_queues = _Path(CONSUME_QUEUE)  # directory of the topics' directories
     batch_queues = _Path(BATCH_QUEUES)  # those of topics with ``queue.type=BatchCQ``
+    compacted = _Path(COMPACTION, "compactionLog")  # directory of the topics with ``cleanup.policy=COMPACTION``
     consume_queue_extension = _Path(CONSUME_QUEUE_EXTENSION)  # directory of ``ConsumeQueueExt``
     # Directory of the queues in RocksDB, if they are not in `consumequeue`
     consume_queue_rocksdb = _Path(CONSUME_QUEUE_ROCKSDB)
@@ -125,6 +127,7 @@ class StorePaths:
     topics = _Path(CONFIG, TOPICS)  # document of the topics
     consumer_offsets = _Path(CONFIG, CONSUMER_OFFSETS)  # document of the consumer groups' positions
     light_offsets = _Path(CONFIG, LIGHT_OFFSETS)  # the same of a broker with enableLmq, in place of the other
+    timer_check = _Path(CONFIG, "timercheck")  # up to where timers were read and delivered
     checkpoint = _Path(CHECKPOINT)  # store times up to which each part was flushed
     abort = _Path(ABORT)  # exists while the store is open, and after a crash
     lock = _Path(LOCK)  # file whose record lock the owner of the store holds

@@ -30,12 +30,12 @@ from ..format.compaction_queue import UNIT_BYTES, decode_units
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.documents import Json
 from ..format.message import SYS_INNER_BATCH
-from ..format.store_paths import CONFIG
+from ..format.store_paths import COMPACTION, CONFIG
 from ..log.commit_log import records_at
 from ..read.snapshot import Snapshot
 from ..types import QueueKey
 
-_QUEUES: Final = os.path.join("compaction", "compactionCq")
+_QUEUES: Final = os.path.join(COMPACTION, "compactionCq")
 _METADATA: Final = os.path.join(CONFIG, "tieredStoreMetadata.json")
 _DELETED: Final = 2
 """Status of a segment that the tiered store has deleted."""

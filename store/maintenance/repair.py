@@ -35,6 +35,7 @@ from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
 from ..files.fs import FileSystem, LocalFileSystem, absolute
 from ..files.segments import SegmentFile
+from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
 from ..files.store_lock import held_lock, is_signed
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format import checkpoint as checkpoints
@@ -59,7 +60,7 @@ from ..format.message import (
 )
 from ..format.message_encode import encode_record, pack_host, patch_record
 from ..format.naming import LMQ_PREFIX, segment_name
-from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StorePaths
+from ..format.store_paths import CHECKPOINT, COMMIT_LOG, COMPACTION, CONFIG, CONSUME_QUEUE, INDEX, StorePaths
 from ..format.walk import walk
 from ..index.table import index_files, read_header
 from ..index.writer import IndexWriter, put_keys
@@ -68,6 +69,7 @@ from ..log.commit_log import CommitLog, FoundRecords
 from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey, QueueSource
+from .copied_timers import timer_check_of
 from .index_check import keeps_index
 from .log_parts import Regular, Spread, by_segment, followed, near, one_by_one, parts_of, walk_part
 
@@ -449,7 +451,12 @@ def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snaps
     keys = 0
     if keeps_index(files, snapshot.path):
         keys = write_index(copied, fresh.place(INDEX), Geometry(sizes.index_slots, sizes.index_entries))
-    for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
+    made_files = description(fresh.place(""), copy.end, copy.newest_ms, sizes)
+    name = StorePaths("").timer_check
+    check = read_whole(files, fresh.place(name), DOCUMENT_BYTES_MAX)
+    if check is not None:
+        made_files[name] = timer_check_of(Snapshot.open(fresh.place("")), check)
+    for name, data in made_files.items():
         fresh.write(name, 0, data, file_bytes=len(data))
     return SalvageReport(
         records=copy.records,
@@ -466,9 +473,9 @@ def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snaps
 
 
 def _copy_configuration(fs: FileSystem, source: str, fresh: FreshDirectory) -> None:
-    """Copy ``config``, in which a broker keeps topics and consumer offsets, if the store has one."""
+    """Copy ``config``, where a broker keeps topics and consumer offsets, and the messages of its compacted topics."""
     for listed in fs.list_dir(source):
-        if listed.name == CONFIG and listed.is_dir:
+        if listed.name in {CONFIG, COMPACTION} and listed.is_dir:
             _copy_files(fs, os.path.join(source, listed.name), fresh, listed.name)
 
 
@@ -481,7 +488,9 @@ def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -
             _copy_files(fs, path, fresh, inside)
         elif listed.is_file:
             for at in range(0, max(listed.size, 1), _COPY_BYTES):
-                fresh.write(inside, at, fs.read(path, at, _COPY_BYTES), file_bytes=listed.size)
+                data = fs.read(path, at, _COPY_BYTES)
+                if not at or data.strip(b"\0"):  # files of compacted topics are large and mostly empty
+                    fresh.write(inside, at, data, file_bytes=listed.size)
         else:
             _log.warning("%s is not copied: it is not a plain file", path)
 

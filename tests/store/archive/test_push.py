@@ -480,3 +480,11 @@ def test_objects_of_an_interrupted_push_are_used_again(store: Path) -> None:
     left = len(objects.objects)
     assert left > 1
     assert push(store, objects).reused >= left - 1
+
+
+def test_compacted_topics_are_named_that_an_archive_does_not_have(store: Path, objects: FaultyObjects) -> None:
+    (store / "compaction" / "compactionLog").mkdir(parents=True)
+    assert push(store, objects).warnings == ()
+    (store / "compaction" / "compactionLog" / "Prices" / "0").mkdir(parents=True)
+    (warning,) = push(store, objects).warnings
+    assert warning == "compaction/ is not archived: consumers of a restored broker get no messages of Prices"
