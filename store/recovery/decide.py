@@ -79,6 +79,23 @@ class Recovery:
             )
 
 
+def check_flushed(state: LogState, flushed_ms: int, path: str) -> None:
+    """Raise `DamagedLogError` if all records of a log are older than one that its broker flushed.
+
+    ``flushed_ms`` is the store time in the broker's checkpoint.
+    """
+    if state.newest < flushed_ms:
+        raise DamagedLogError(
+            f"the log ends too early: its newest record was stored at {state.newest} ms, and its broker flushed one of "
+            f"{flushed_ms} ms",
+            path=path,
+            offset=state.end,
+            fix="Is another directory in the broker's storePathCommitLog? Such a store is not written. Else copy the "
+            "whole records with the job `salvage`",
+            remedies=(Remedy.CUT_DAMAGE,),
+        )
+
+
 def decide(
     state: LogState, durable: DurablePoint | None, on_damage: OnDamage, path: str, undone_from: int | None = None
 ) -> int:

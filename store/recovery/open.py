@@ -28,7 +28,7 @@ from ..queues.writer import QueueWriter
 from ..types import QueueKey
 from .apply import Repair
 from .batch_marker import BatchMarker, CutBatches, UnfinishedBatch
-from .decide import Recovery, decide
+from .decide import Recovery, check_flushed, decide
 from .durability import Durability
 
 
@@ -123,6 +123,8 @@ class _Opening:
         state = self._repair.examine()
         unfinished = UnfinishedBatch.find(self._fs, self._path, was_ours=durability.was_ours)
         end = decide(state, durability.found, on_damage, self._paths.commit_log, unfinished.undone_from)
+        if durability.found is None and not self._lock.is_signed and on_damage is OnDamage.REFUSE:
+            check_flushed(state, durability.checkpoint.physic_timestamp, self._paths.commit_log)
         cut_off = CutBatches.find(self._fs, self._path, end, unfinished.undone_from)
         return _Examined(state, unfinished, cut_off, cut_off.log_end)
 

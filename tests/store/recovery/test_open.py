@@ -1,4 +1,6 @@
 import os
+import shutil
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -110,3 +112,37 @@ def test_an_empty_segment_within_the_log_is_damage(tmp_path: Path) -> None:
     with MessageStore.open(path, SMALL, on_damage=OnDamage.CUT) as store:
         assert store.end_offset == SMALL.segment_bytes
         assert not empty.exists()
+
+
+def test_a_brokers_log_that_lacks_what_was_flushed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        store.append(message(3, 1, 0))
+        time.sleep(0.002)
+        while store.end_offset < SMALL.segment_bytes:
+            store.append(message(3, 1, 1))
+    shutil.rmtree(path / ".segmentlog")
+    (path / "lock").write_bytes(b"lock")  # as a broker's
+    last = path / "commitlog" / f"{SMALL.segment_bytes:020d}"
+    last.rename(tmp_path / last.name)  # into the second directory of the broker's storePathCommitLog
+    before = tree(path)
+    with pytest.raises(DamagedLogError, match=r"the log ends too early.*Is another directory in the broker's store"):
+        MessageStore.open(path, SMALL)
+    assert tree(path) == before
+    (tmp_path / last.name).rename(last)
+    with MessageStore.open(path, SMALL) as store:
+        assert store.end_offset > SMALL.segment_bytes
+
+
+def test_a_brokers_log_that_lacks_what_was_flushed_is_opened_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        store.append(message(3, 1, 0))
+    shutil.rmtree(path / ".segmentlog")
+    for segment in (path / "commitlog").iterdir():
+        segment.unlink()
+    (path / "lock").write_bytes(b"lock")
+    with pytest.raises(DamagedLogError, match="stored at 0 ms"):
+        MessageStore.open(path, SMALL)
+    with MessageStore.open(path, SMALL, on_damage=OnDamage.CUT) as store:
+        assert store.end_offset == 0
