@@ -80,11 +80,11 @@ class Recovery:
 
 
 def check_flushed(state: LogState, flushed_ms: int, path: str) -> None:
-    """Raise `DamagedLogError` if all records of a log are older than one that its broker flushed.
+    """Raise `DamagedLogError` if a log without damage ends before a record that its broker flushed.
 
-    ``flushed_ms`` is the store time in the broker's checkpoint.
+    ``flushed_ms`` is the store time in the broker's checkpoint. A damaged record ends the log of a broker.
     """
-    if state.newest < flushed_ms:
+    if not state.problem and state.newest < flushed_ms:
         raise DamagedLogError(
             f"the log ends too early: its newest record was stored at {state.newest} ms, and its broker flushed one of "
             f"{flushed_ms} ms",
