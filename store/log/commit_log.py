@@ -506,7 +506,7 @@ class CommitLog:
         wrong = np.flatnonzero(records.problem != Problem.OK)
         denied = zip(walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True)
         unended = [] if is_ended or walked.blank or walked.end + part.lead >= hi else [(walked.end, hi)]
-        return [(part.base + a, part.base + b) for a, b in [*walked.damage, *denied, *unended]]
+        return [(part.base + a, part.base + b) for a, b in {*walked.damage, *denied, *unended}]
 
     def check_crcs(self, segment: SegmentFile | None, records: Records) -> None:
         """Flag records of one segment, or of a part of it, that their CRCs deny; see `format.checksums.check_crcs`."""

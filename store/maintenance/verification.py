@@ -32,7 +32,7 @@ from ..dispatch.derive import all_entries_of
 from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import SegmentFile
-from ..format.consume_queue import is_plausible
+from ..format.consume_queue import EXTENSION_ADDRESS_MAX, is_plausible
 from ..format.index_file import HEADER, SLOT
 from ..format.message import BURNT_OFFSETS_MAX, Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
@@ -356,7 +356,8 @@ class _Verification:
         found = queue.entries(placed.start, placed.start + wanted.size)
         same = (found["physical_offset"] == wanted["physical_offset"]) & (found["size"] == wanted["size"])
         if queue.key.topic != SCHEDULE_TOPIC:  # a broker may have delays that differ from RocketMQ's default
-            same &= found["tags_code"] == wanted["tags_code"]
+            codes = found["tags_code"]
+            same &= (codes == wanted["tags_code"]) | (codes <= EXTENSION_ADDRESS_MAX)
         lost = placed.lost
         self._entries += int(np.count_nonzero(same & ~lost))
         self._lost += int(np.count_nonzero(same & lost))

@@ -7,6 +7,7 @@ import pytest
 
 from segmentlog.store import MessageStore, NotAStoreError, Outgoing
 from segmentlog.store.maintenance import Kind, VerifyReport, verify
+from support import fixtures
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import overwrite, put_at, segments
 from support.written_stores import tree
@@ -155,3 +156,21 @@ def test_numbers_that_a_broker_skipped_are_not_damage(tmp_path: Path) -> None:
         assert {each.kind for each in report.findings} == ({Kind.OFFSET_UNKNOWN} if name == "two" else set())
     numbered(tmp_path / "later", *range(7), *range(9, 30), segment_bytes=1 << 10)
     assert verify(tmp_path / "later").findings == ()
+
+
+def test_addresses_in_the_queue_extension_are_not_damage(tmp_path: Path) -> None:
+    report = verify(fixtures.unpack("cq-ext-4.9.1", tmp_path))
+    assert report.is_sound
+    assert report.entries == report.records == 300
+
+
+def test_bytes_after_the_last_record_are_one_finding(store: Path) -> None:
+    with MessageStore.open(store, CONFIG) as opened:
+        end = opened.end_offset
+    segment = segments(store)[-1]
+    base = int(segment.name)
+    stale = segment.read_bytes()[:200]  # records of another place, as a broker with writeWithoutMmap leaves them
+    put_at(segment, end - base, stale)
+    ((kind, start, count),) = places(store)
+    assert (kind, start) == (Kind.LOG_DAMAGE, end)
+    assert 0 < count <= 200
