@@ -137,7 +137,7 @@ def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
                 yield Fact("kind", f"{kind}: {text}", os.path.join(root, name))
                 break
     if any(entry.is_dir for entry in fs.list_dir(paths.compacted)):
-        text = "compacted topics: all messages of the CommitLog are read, not the compacted log; not written"
+        text = "compacted topics: all messages of the CommitLog are read, not the compacted log; no append adds to it"
         yield Fact("kind", text, os.path.join(root, COMPACTION))
     queues = look_at_queues(fs, root)
     if queues.in_rocksdb:

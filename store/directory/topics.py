@@ -127,6 +127,14 @@ def refuse_batch_topics(location: StoreLocation, what: str, fix: str) -> None:
         )
 
 
+def warn_of_compacted_topics(location: StoreLocation) -> None:
+    """Warn once of a store whose broker serves topics from ``compaction/``, where no put adds to them."""
+    topics = sorted(each.name for each in location.fs.list_dir(location.paths.compacted) if each.is_dir)
+    if topics:
+        text = "%s: consumers of %s read compaction/ (cleanup.policy=COMPACTION), so they get no appended message"
+        warn_once(_log, location.root, text, location.root, ", ".join(topics))
+
+
 def _entries(location: StoreLocation) -> dict[str, Document]:
     """Entries of the topics, as a broker has them in its document or in RocksDB."""
     fs, path = location.fs, location.paths.topics

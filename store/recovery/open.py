@@ -17,7 +17,7 @@ from ..config import OnDamage, StoreConfig
 from ..directory.file_sizes import check_file_sizes
 from ..directory.layout import StoreLocation, refuse_read_only
 from ..directory.own_state import ensure_store_id
-from ..directory.topics import TopicTable, refuse_batch_topics
+from ..directory.topics import TopicTable, refuse_batch_topics, warn_of_compacted_topics
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.index_file import EMPTY_INDEX, Geometry
 from ..format.store_paths import StorePaths
@@ -99,6 +99,7 @@ class _Opening:
         refuse_read_only(fs, path, "this store cannot be opened for writing")
         fix = "Send messages to its broker, or delete these topics there"
         refuse_batch_topics(StoreLocation(fs, path), "this store cannot be opened for writing", fix)
+        warn_of_compacted_topics(StoreLocation(fs, path))
         self._fs = fs
         self._path = path
         self._paths = paths = StorePaths(path)

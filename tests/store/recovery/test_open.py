@@ -146,3 +146,13 @@ def test_a_brokers_log_that_lacks_what_was_flushed_is_opened_on_request(tmp_path
         MessageStore.open(path, SMALL)
     with MessageStore.open(path, SMALL, on_damage=OnDamage.CUT) as store:
         assert store.end_offset == 0
+
+
+def test_opening_a_store_with_compacted_topics_warns_that_appends_do_not_reach_consumers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    MessageStore.open(tmp_path).close()
+    assert "compaction/" not in caplog.text
+    (tmp_path / "compaction" / "compactionLog" / "Kept" / "0").mkdir(parents=True)
+    MessageStore.open(tmp_path).close()
+    assert "consumers of Kept read compaction/" in caplog.text
