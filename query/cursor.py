@@ -70,6 +70,12 @@ class Cursor(NamedTuple):
         lost = f"{begin - self.position} messages of {self.bounds.key}, offsets {self.position} to {begin - 1}"
         return self.lost(f"{lost}, were deleted before they were read, most likely by the broker's retention")
 
+    def deleted_unseen(self) -> DataLossError:
+        """Make the error for the first messages of a queue that were deleted before the queue was seen."""
+        begin = self.bounds.min_offset
+        first = f"{begin} messages of {self.bounds.key}, offsets 0 to {begin - 1}"
+        return self.lost(f"{first}, were deleted before the queue was first seen, most likely by retention")
+
     def lost(self, problem: str) -> DataLossError:
         """Make an error for messages that retention deleted too early, with its last deletion."""
         note = deletion_note(self.snapshot.path)

@@ -4,6 +4,7 @@
 
     {"stores": {"broker-a": {                          by broker name
         "id": "3f…",                                   the store's own name, where it has one
+        "gap": true,                                   messages of unseen queues may have been deleted
         "topics": {"orders": {
             "queues": {"0": 23, "1": 40},              next queue offset of each queue
             "begins": {"1": 12},                       where this batch begins, if not at the last one's end
@@ -57,6 +58,8 @@ class TopicOffset:
 class StoreOffset:
     id: str | None = None
     topics: Mapping[str, TopicOffset] = field(default_factory=dict)
+    has_gap: bool = False
+    """Whether the query may have missed a queue that came and lost its messages between two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,11 @@ def _store(found: Any) -> StoreOffset:
     name = found.get("id")
     if name is not None and not isinstance(name, str):
         raise TypeError(name)
-    return StoreOffset(id=name, topics={topic: _topic(each) for topic, each in found["topics"].items()})
+    has_gap = found.get("gap", False)
+    if not isinstance(has_gap, bool):
+        raise TypeError(has_gap)
+    topics = {topic: _topic(each) for topic, each in found["topics"].items()}
+    return StoreOffset(id=name, topics=topics, has_gap=has_gap)
 
 
 def _topic(found: Any) -> TopicOffset:
@@ -152,7 +159,9 @@ def _whole(numbers: Any) -> list[int]:
 
 
 def _store_dict(store: StoreOffset) -> dict[str, Any]:
-    named = {} if store.id is None else {"id": store.id}
+    named: dict[str, Any] = {"gap": True} if store.has_gap else {}
+    if store.id is not None:
+        named["id"] = store.id
     return named | {"topics": {topic: _topic_dict(store.topics[topic]) for topic in sorted(store.topics)}}
 
 

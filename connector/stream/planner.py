@@ -384,13 +384,17 @@ class StreamPlanner:
         for name, store in self._stores.items():
             known = before[name].topics
             topics = {}
-            for topic, watched in store.watch.ends.items():
+            kept: dict[str, set[int]] = {}
+            for key in store.kept:
+                kept.setdefault(key.topic, set()).add(key.queue_id)
+            for topic in dict.fromkeys([*store.watch.ends, *kept]):
+                watched = kept.get(topic, set()) | store.watch.ends.get(topic, {}).keys()
                 mine = moved.get((name, topic), [])
                 if topic in known:
                     topics[topic] = _continued(store, known[topic], watched, mine, ends, is_first=is_first)
                 elif mine:
                     topics[topic] = _continued(store, TopicOffset(queues={}), watched, mine, ends, is_first=is_first)
-            stores[name] = StoreOffset(id=store.id, topics=topics)
+            stores[name] = StoreOffset(id=store.id, topics=topics, has_gap=store.has_gap)
             store.settle()
         return StreamOffset(stores)
 
@@ -398,7 +402,7 @@ class StreamPlanner:
 def _continued(
     store: WatchedStore,
     known: TopicOffset,
-    watched: Mapping[int, int],
+    watched: set[int],
     steps: Sequence[Step],
     ends: Mapping[tuple[str, QueueKey], int],
     *,
@@ -408,7 +412,7 @@ def _continued(
 
     The first batch of a query has its begins, too: no checkpoint has its start, which would move with retention.
     """
-    if not steps and not known.begins and known.queues.keys() <= watched.keys():
+    if not steps and not known.begins and known.queues.keys() <= watched:
         return known
     queues = {each: position for each, position in known.queues.items() if each in watched}
     begins, read = {}, {}

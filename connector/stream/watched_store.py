@@ -69,6 +69,8 @@ class WatchedStore:
         """Topics to be known again before they are read; None for all, as at the start."""
         self._said: set[str] = set()
         self.lost: dict[str, int] = {}  # messages that were found lost by topic, and are in no offset yet
+        self.kept: set[QueueKey] = set()  # queues that are not listed now, and keep their positions
+        self._had_gap = False
 
     @property
     def snapshot(self) -> Snapshot:
@@ -90,8 +92,12 @@ class WatchedStore:
     def steps(self, before: StoreOffset, target: Mapping[QueueKey, int] | None) -> list[Step]:
         """Find waiting messages, and queues that jump; ``target`` are the ends of a run with AvailableNow."""
         # OtherStoreError if the store, or a topic, was replaced; DataLossError if messages were or may be lost.
+        if self._doubtful is None and not self.snapshot.entries.lists_empty:
+            self._had_gap = self._has_passed(before, unread=self.snapshot.log.min_offset)
+        self._had_gap |= before.has_gap
         remade = self._remade(before)
         self._doubtful = set()
+        self.kept.clear()
         steps = [step for topic, known in before.topics.items() for step in self._of_known(topic, known, remade)]
         steps += self._of_new(before)
         if target is not None:
@@ -137,9 +143,13 @@ class WatchedStore:
             return
         for queue_id, position in known.queues.items():
             end = ends.get(queue_id)
-            if end == position or queue_id in waiting:
+            if end == position:
                 continue  # nearly all of them
             key = QueueKey(topic, queue_id)
+            if end is None and (queue_id in waiting or self._is_expired(key, known)):
+                self.kept.add(key)
+            if queue_id in waiting or key in self.kept:
+                continue
             if end is None:
                 self._leave(key, position)
                 continue
@@ -149,6 +159,15 @@ class WatchedStore:
                 self._lose(cursor.deleted())
                 self._count(topic, begin - position)
             yield Step(self.name, key, position, max(begin, position), end)
+
+    def _is_expired(self, key: QueueKey, known: TopicOffset) -> bool:
+        """Return whether a queue is not listed because retention deleted its messages; its next one tells the loss."""
+        if self.snapshot.entries.lists_empty or not (self._wanted.wants(key.topic) and self._wanted.wants_queue(key)):
+            return False
+        last = known.last  # if it is there, or deleted itself, the topic was not recreated
+        if last is None or last.queue_id in self.watch.ends.get(key.topic, {}):
+            return True
+        return self.snapshot.log.min_offset > last.mark.physical_offset
 
     def _unconfirmed(self, topic: str, known: TopicOffset, ends: Mapping[int, int]) -> Iterator[int]:
         """Queues whose messages were read, are stored, and wait again; see `State.UNCONFIRMED`."""
@@ -185,29 +204,38 @@ class WatchedStore:
                     continue
                 key = QueueKey(topic, queue_id)
                 begin = self.watch.bounds(key).min_offset
-                if begin and self._has_passed(before) and self._lose_front(key, begin, is_added=topic in before.topics):
+                is_lost = begin > 0 and self._may_have_missed(before)
+                if is_lost and self._lose_front(key, begin, is_added=topic in before.topics):
                     yield Step(self.name, key, 0, begin, end)
                     continue
                 if begin < end:
                     self._say(f"{key} is new to this query, and is read from offset {begin} on")
                 yield Step(self.name, key, None, begin, end)
 
-    def _has_passed(self, before: StoreOffset) -> bool:
+    @property
+    def has_gap(self) -> bool:
+        """Whether a queue may have lost messages before it was ever seen: in a part of the log that was not."""
+        return self._had_gap or self.watch.has_gap
+
+    def _may_have_missed(self, before: StoreOffset) -> bool:
+        # A queue that is listed without messages, too, and is new to the topic, came after what was read of the topic.
+        return self.has_gap or (self.snapshot.entries.lists_empty and self._has_passed(before))
+
+    def _has_passed(self, before: StoreOffset, unread: int = 0) -> bool:
         """Return whether the log begins after all that was read: what came next may be deleted, too."""
         read = (topic.last.mark.physical_offset for topic in before.topics.values() if topic.last is not None)
-        return self.snapshot.log.min_offset > max(read, default=0)
+        return self.snapshot.log.min_offset > max(read, default=unread)
 
     def _lose_front(self, key: QueueKey, begin: int, *, is_added: bool) -> bool:
         """Say that the first messages of a new queue of the stream are deleted; return whether they are lost."""
         # A queue that was added to a topic had none before. A topic, or an assigned queue, may be new to the options.
-        cursor = Cursor(self.snapshot, self.watch.bounds(key), 0)
-        first = f"{begin} messages of {key}, offsets 0 to {begin - 1}"
         if not is_added or isinstance(self._wanted, Queues):
             note = deletion_note(self.snapshot.path)
-            problem = f"{first}, are gone{note.text}. If the queue is not older than the query, they are lost"
+            problem = f"{begin} messages of {key}, offsets 0 to {begin - 1}, are gone{note.text}"
+            problem += ". If the queue is not older than the query, they are lost"
             self._say(problem, warn=True)
             return False
-        self._lose(cursor.lost(f"{first}, were deleted before this query saw the queue, most likely by retention"))
+        self._lose(Cursor(self.snapshot, self.watch.bounds(key), 0).deleted_unseen())
         self._count(key.topic, begin)
         return True
 

@@ -138,6 +138,8 @@ class Follow:
         """See which queues moved, and refuse those that hold other messages now."""
         sighting = self._watch.look()
         for key in sighting.gone:
+            if self._is_expired(key):
+                continue
             if position := self._positions.pop(key, 0):
                 raise queue_gone(self._snapshot, key, position, fix=_AGAIN)
             self._read_last.pop(key, None)
@@ -148,6 +150,19 @@ class Follow:
                 raise DataLossError(f"{problem}recreated, or the store truncated", path=self._snapshot.path, fix=_AGAIN)
         self._moved |= sighting.moved
 
+    def _is_expired(self, key: QueueKey) -> bool:
+        """Return whether a queue is not listed because retention deleted its messages; its next one tells the loss."""
+        last = self._read_last.get(key)
+        is_deleted = last is None or last.physical_offset < self._snapshot.log.min_offset
+        return is_deleted and not self._snapshot.entries.lists_empty
+
+    def _may_have_missed(self) -> bool:
+        """Return whether messages that came after the start may have been deleted from a queue that was not seen."""
+        if not self._snapshot.entries.lists_empty:
+            return self._watch.has_gap
+        read = (last.physical_offset for last in self._read_last.values() if last is not None)
+        return self._snapshot.log.min_offset > max(read, default=0)
+
     def _waiting(self, key: QueueKey) -> QueueRange | None:
         """Return the range of unread messages of a queue; None if there are none."""
         bounds = self._watch.bounds(key)
@@ -155,6 +170,8 @@ class Follow:
         if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
             start = self._start if isinstance(self._start, AtTime) else Earliest()
             position = self._positions[key] = self._resolver().start(start, bounds)
+            if 0 < position == bounds.min_offset and self._may_have_missed():
+                skip_or_raise(Cursor(self._snapshot, bounds, 0).deleted_unseen(), self._spec.on_loss)
         cursor = Cursor(self._snapshot, bounds, position)
         match cursor.state:
             case State.READ | State.UNCONFIRMED:

@@ -41,6 +41,8 @@ _log = logging.getLogger(__name__)
 class FileEntries(LoggedEntries):
     """Queues by their files, which were listed after the first look of ``visibility``; see `QueueEntries`."""
 
+    lists_empty = True
+
     def __init__(
         self,
         log: CommitLog,

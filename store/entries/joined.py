@@ -30,6 +30,8 @@ from .tasks import PlannedRange
 class JoinedEntries(LoggedEntries):
     """Queues by their files, and by the log where the files end; see `QueueEntries`."""
 
+    lists_empty = True
+
     def __init__(
         self,
         log: CommitLog,

@@ -40,6 +40,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
 
     look_every_s = 1.0
     has_times = True
+    lists_empty = True
 
     def __init__(self, archived: "ArchivedStore") -> None:
         self.archive = archived

@@ -42,6 +42,8 @@ class QueueEntries(ABC):
     """Least time between two questions of a follower for the `revision`, each of which may have its price."""
     has_times: bool = False
     """True if `times` of a single message costs no read of the log."""
+    lists_empty: bool = False
+    """True if a queue stays in `ids` when all of its messages are deleted."""
 
     @property
     @abstractmethod

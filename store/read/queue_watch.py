@@ -276,6 +276,9 @@ class QueueWatch:
         The store as of the last look that found a change.
     ends
         One past the last message of every queue that is watched, by topic and queue id, as of the last look.
+    has_gap
+        True once a part of the log was written and deleted between two looks. A queue of which nothing else was stored
+        was not seen, unless queues without messages are listed: see `QueueEntries.lists_empty`.
     """
 
     def __init__(
@@ -309,6 +312,9 @@ class QueueWatch:
         self._unplaced: set[QueueKey] = set()
         """Queues whose tails are to be placed before the next wait."""
         self.ends: dict[str, dict[int, int]] = {}
+        self.has_gap = False
+        self._seen_stop: int | None = None
+        """Physical offset up to which the log was seen, if queues without messages are not listed."""
 
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
@@ -335,6 +341,7 @@ class QueueWatch:
                 stop()  # it may be read by its log from now on: what is appended after this is for the next look
             self.snapshot = snapshot = before.newer()
             self._state = state = _State(snapshot.is_live, aborted, snapshot.entries.revision(stop, mark))
+            self._note_gap(stop)
             listed = self._listed(state)
             moved, rewritten = snapshot.entries.changed(before.entries, listed)
         moved |= listed - self._places.keys()
@@ -383,6 +390,11 @@ class QueueWatch:
         if self._log_min[key] != self.snapshot.log.min_offset:
             self._take([key])
         return self.snapshot.bounds(key)
+
+    def _note_gap(self, stop: Callable[[], int]) -> None:
+        log = self.snapshot.log
+        self.has_gap |= self._seen_stop is not None and log.min_offset > self._seen_stop
+        self._seen_stop = None if self.snapshot.entries.lists_empty else stop()
 
     def _is_quiet(self, now: float) -> bool:
         """Return whether nothing can have moved: the end of the log stands where it stood when all queues were read."""

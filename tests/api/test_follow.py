@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.api.follow import checked_seconds
+from segmentlog.api.follow import Follow, checked_seconds
 from segmentlog.store import (
     ConfigError,
     DataLossError,
@@ -159,6 +159,88 @@ def test_messages_deleted_before_they_were_read(tmp_path: Path, on_loss: OnLoss)
         found = pa.Table.from_batches(list(follower))["queueOffset"].to_pylist()
         assert found == list(range(found[0], 400))
         assert found[0] > 0
+
+
+SMALL = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
+
+
+def append(path: Path, total: int, *, topic: str = "orders", queue: int = 0, size: int = 20) -> None:
+    """Append messages to a store whose queues the reader derives from the log."""
+    queues, aside = path / "consumequeue", path.with_name("queues")  # its writer has them
+    if aside.exists():
+        aside.rename(queues)
+    with MessageStore.open(path, SMALL) as store:
+        for _ in range(total):
+            store.append(Outgoing(topic=topic, queue_id=queue, body=b"x" * size))
+    queues.rename(aside)
+
+
+def roll(path: Path) -> None:
+    """Fill segments with another topic, and delete all but the newest."""
+    append(path, 150, topic="other", size=300)
+    for segment in sorted((path / "commitlog").iterdir())[:-1]:
+        segment.unlink()
+
+
+def follow(path: Path, on_loss: OnLoss = OnLoss.FAIL) -> Follow:
+    store = segmentlog.open(path, queue_cache=None)
+    return store.follow("orders", start="earliest", on_loss=on_loss, columns=["queueOffset"], poll_s=0.01, timeout_s=1)
+
+
+def offsets(follower: Follow) -> list[int]:
+    return next(follower)["queueOffset"].to_pylist()
+
+
+@pytest.mark.parametrize("on_loss", OnLoss)
+def test_the_front_of_a_queue_that_was_deleted_before_it_was_seen_is_a_loss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, on_loss: OnLoss
+) -> None:
+    path = tmp_path / "store"
+    append(path, 3)
+    follower = follow(path, on_loss)
+    assert offsets(follower) == [0, 1, 2]
+    append(path, 4, queue=1)
+    roll(path)
+    follower._look()
+    append(path, 1)
+    assert offsets(follower) == [3]
+    append(path, 1, queue=1)
+    said = "4 messages of orders/1, offsets 0 to 3, were deleted before the queue was first seen"
+    if on_loss is OnLoss.FAIL:
+        with pytest.raises(DataLossError, match=said):
+            next(follower)
+    else:
+        assert offsets(follower) == [4]
+        assert said in caplog.text
+
+
+def test_the_deleted_front_of_a_new_queue_with_files_is_a_loss(tmp_path: Path) -> None:
+    small = MessageStore.open(tmp_path / "small", SMALL)
+    put(small, "0")
+    follower = segmentlog.open(small.path).follow("orders", start="earliest", poll_s=0.01, timeout_s=1)
+    assert bodies([next(follower)]) == ["0"]
+    put(small, *["1" * 300] * 200, queue=1)
+    min(Path(small.path, "commitlog").iterdir()).unlink()
+    with small, pytest.raises(DataLossError, match=r"orders/1, offsets 0 to \d+, were deleted before the queue was"):
+        next(follower)
+
+
+def test_derived_queues_whose_messages_were_read_and_then_deleted_lost_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    append(path, 3)
+    append(path, 2, queue=1)
+    follower = follow(path)
+    assert offsets(follower) == [0, 1, 2, 0, 1]
+    for queue, offset in ((0, 3), (1, 2)):
+        roll(path)
+        follower._look()
+        append(path, 1, queue=queue)
+        assert offsets(follower) == [offset]
+    append(path, 1, queue=1)
+    roll(path)
+    append(path, 1, queue=1)
+    with pytest.raises(DataLossError, match="1 messages of orders/1, offsets 3 to 3, were deleted before they were"):
+        next(follower)
 
 
 @pytest.mark.parametrize("is_derived", [False, True])

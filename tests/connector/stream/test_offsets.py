@@ -19,7 +19,9 @@ TOPICS = st.builds(
     lost=NUMBERS,
 )
 NAMES = st.text(min_size=1, max_size=8)
-STORES = st.builds(StoreOffset, id=st.none() | NAMES, topics=st.dictionaries(NAMES, TOPICS, max_size=3))
+STORES = st.builds(
+    StoreOffset, id=st.none() | NAMES, topics=st.dictionaries(NAMES, TOPICS, max_size=3), has_gap=st.booleans()
+)
 OFFSETS = st.builds(StreamOffset, st.dictionaries(NAMES, STORES, max_size=3))
 
 

@@ -20,6 +20,7 @@ from segmentlog.store import (
     ConfigError,
     DataLossError,
     MessageStore,
+    Outgoing,
     QueueKey,
     Remedy,
     RetentionSettings,
@@ -404,6 +405,94 @@ def test_retention_overtakes_the_stream(path: Path, caplog: pytest.LogCaptureFix
     (store,) = json.loads(after.offset)["stores"].values()
     assert store["topics"]["T"]["lost"] == 300 - 20 - len(rows)
     assert caplog.text.count("messages of T/0, offsets 10 to ") == 1
+
+
+DERIVED = {"queueSource": "commitlog", "queueCache": "none"}
+
+
+def roll(path: Path) -> None:
+    """Fill segments with another topic, and delete all but the newest."""
+    with MessageStore.open(path, SMALL) as store:
+        put(store, 150, topic="Other", body=b"x" * 300)
+    drop_segments(path)
+
+
+def more(path: Path, queue: int, total: int = 1) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        for _ in range(total):
+            store.append(Outgoing(topic="T", body=b"body", queue_id=queue))
+
+
+@pytest.mark.parametrize("restarts_with", [None, DERIVED, {}])
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_queue_that_came_and_went_between_two_looks_at_derived_queues_is_a_loss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: str, restarts_with: dict[str, str] | None
+) -> None:
+    path = written(tmp_path / "store", 3, queues=1)
+    given = {"subscribe": "T", "failOnDataLoss": fails} | EARLIEST
+    stream = Stream(path, **DERIVED, **given)
+    assert spans(stream.batch()) == {"T/0": (0, 2, 3)}
+    more(path, 1, total=4)
+    roll(path)
+    assert stream.batch() is None
+    more(path, 0)
+    assert spans(stream.batch()) == {"T/0": (3, 3, 1)}
+    if restarts_with is not None:
+        stream = Stream(path, stream.offset, **restarts_with, **given)
+    if restarts_with != {}:  # files show the queue without messages
+        assert stream.batch() is None
+    more(path, 1)
+    said = "4 messages of T/1, offsets 0 to 3, were deleted before the queue was first seen"
+    if fails == "true":
+        with pytest.raises(DataLossError, match=said):
+            stream.batch()
+        return
+    assert spans(stream.batch()) == {"T/1": (4, 4, 1)}
+    assert caplog.text.count(said) == 1
+    (kept,) = json.loads(stream.offset)["stores"].values()
+    assert kept["topics"]["T"]["lost"] == 4
+    assert stream.batch() is None
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_derived_queues_whose_messages_were_read_and_then_deleted_lost_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_restarted: bool
+) -> None:
+    path = written(tmp_path / "store", 6)
+    given = {"subscribe": "T", **EARLIEST, **DERIVED}
+    stream = Stream(path, **given)
+    assert spans(stream.batch()) == {"T/0": (0, 2, 3), "T/1": (0, 2, 3)}
+    for queue in (0, 1):
+        roll(path)
+        assert stream.batch() is None
+        if is_restarted:
+            stream = Stream(path, stream.offset, **given)
+            assert stream.batch() is None
+        more(path, queue)
+        assert spans(stream.batch()) == {f"T/{queue}": (3, 3, 1)}
+        assert set(stream.positions()) == {"T/0", "T/1"}
+    more(path, 1)
+    roll(path)
+    more(path, 1)
+    with pytest.raises(DataLossError, match="1 messages of T/1, offsets 4 to 4, were deleted before they were read"):
+        stream.batch()
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
+def test_a_derived_queue_that_is_older_than_the_query_lost_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 6)
+    roll(path)
+    more(path, 0)
+    stream = Stream(path, subscribe="T", **EARLIEST, **DERIVED)
+    assert spans(stream.batch()) == {"T/0": (3, 3, 1)}
+    for _ in range(3):  # no look is without a part of the log that the one before had
+        with MessageStore.open(path, SMALL) as store:
+            put(store, 150, topic="Other", body=b"x" * 300)
+        assert stream.batch() is None
+        drop_segments(path)
+        assert stream.batch() is None
+    more(path, 1)
+    assert spans(stream.batch()) == {"T/1": (3, 3, 1)}
 
 
 def test_a_loss_says_when_and_why_retention_deleted_the_messages(path: Path) -> None:
