@@ -127,10 +127,15 @@ def _renamed(path: str, making: str, pieces: Iterable[bytes], *, mode: int, lock
     try:
         if lock:
             fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with open(made, "wb", closefd=False) as writer:
-            writer.writelines(pieces)
-        os.fsync(made)
-        os.rename(making, path)
+        try:
+            with open(made, "wb", closefd=False) as writer:
+                writer.writelines(pieces)
+            os.fsync(made)
+            os.rename(making, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(making)
+            raise
         sync(os.path.dirname(os.path.abspath(path)))
     except BaseException:
         os.close(made)

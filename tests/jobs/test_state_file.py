@@ -1,4 +1,6 @@
+import errno
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,16 @@ def test_a_document_that_is_not_json_leaves_the_file_as_it_was(tmp_path: Path) -
 
 def test_the_same_job_is_known_in_types_of_json() -> None:
     check_asked("s", {"topic": ["a"], "tag": None}, {"topic": ("a",)})
+
+
+def test_a_job_that_cannot_write_its_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    def lines() -> Iterator[bytes]:
+        yield b"{}"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with StateFile.open(str(tmp_path / "state")) as state, pytest.raises(ConfigError, match="No space left"):
+        state.replace(lines())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("asked", [{"topic": ["b"]}, {"topic": ["a"], "tag": "x"}, {}])
