@@ -6,9 +6,11 @@
                      dledger-ID/data/ segments          ◄── of a DLedger log; its index and checkpoint by its entries
                      consumequeue/ index/               ◄── rebuilt from the log
                      config/ .segmentlog/ checkpoint    ◄── files of the manifest; ledger and history end with the log
+      pulled-from                      ◄── the request, then the report of the pull
     STORE            ◄── renamed, once all of it is on the device
 
-A pull that was killed continues: pieces on the disk whose digests agree are not fetched again.
+A pull that was killed continues: pieces on the disk whose digests agree are not fetched again. One that was killed
+after the rename is complete: the same request reports it again, as long as neither the archive nor the store changed.
 """
 
 import json
@@ -18,7 +20,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Final
 
@@ -30,7 +32,7 @@ from ..archive.push import ORPHANS_AFTER_S, PushReport, push
 from ..errors import ConfigError, CorruptError, StoreInUseError, UnknownQueueError
 from ..files.fresh_directory import locked
 from ..files.fs import absolute
-from ..files.small_file import read_whole
+from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.archive_manifest import Manifest
 from ..format.archive_part import LogRange, Part, Piece, gaps
@@ -178,6 +180,10 @@ class _Pull:
         self._fetched = self._kept = 0
 
     def run(self, number: int, topics: Sequence[str] | None, *, is_whole: bool) -> PullReport:
+        complete = self._complete(number)
+        if complete is not None:
+            _log.warning("%s was restored by this pull before: nothing is fetched", self._target)
+            return complete
         self._check_target()
         self._fs.make_dir(self._aside)
         lock = locked(self._aside)
@@ -190,6 +196,8 @@ class _Pull:
             report = self._rebuild(number, topics)
             if is_whole:
                 BatchRecords(self._fs, self._aside).settle_ledger(self._fs, self._stop)
+            stated = self._request + b"\n" + json.dumps(asdict(report)).encode()
+            replace_file(self._fs, self._paths.pulled_from, stated, self._paths.making_state)
             for folder, _, _ in os.walk(self._aside, topdown=False):
                 self._fs.sync_dir(folder)
             self._fs.rename(self._aside, self._target)
@@ -197,6 +205,20 @@ class _Pull:
         finally:
             os.close(lock)
         return report
+
+    def _complete(self, number: int) -> PullReport | None:
+        """Return the report of a store that the same pull restored from the same manifest, and nobody wrote since."""
+        stated = read_whole(self._fs, StorePaths(self._target).pulled_from, _REQUEST_BYTES_MAX) or b""
+        request, _, text = stated.partition(b"\n")
+        if request != self._request or not text:
+            return None
+        try:
+            report = PullReport(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+        if report.manifest != number or Snapshot.open(self._target).readable_stop() != report.stop:
+            return None
+        return replace(report, fetched_bytes=0, kept_bytes=report.stop - report.start)
 
     def _check_target(self) -> None:
         if any(self._fs.list_dir(self._target)) or self._fs_is_file(self._target):
@@ -210,6 +232,7 @@ class _Pull:
         """Begin in the locked directory, or continue the same pull."""
         self._check_target()  # the pull that had the lock may have ended
         found = read_whole(self._fs, self._paths.pulled_from, _REQUEST_BYTES_MAX) or b""
+        found = found.partition(b"\n")[0]
         if found == self._request:
             return
         # The request is written first: a pull that was killed within that has left nothing else.
