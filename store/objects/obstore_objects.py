@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ..errors import UnsupportedStoreError
+from ..errors import StoreClosedError, UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import PROBE, ObjectInfo
 from .retries import Failure, FailureKind, RepeatedObjects, Retries
@@ -65,6 +65,23 @@ _TRANSPORTS: Final = {
 }
 
 
+_process: int | None = None
+"""The process that has used the library: its threads are started once, and are in no process that is forked later."""
+
+
+def _check_threads(url: str) -> None:
+    global _process  # noqa: PLW0603 - as the library's own threads
+    if _process not in {None, os.getpid()}:
+        raise StoreClosedError(
+            "this process was forked from one that has read or written by URL: the library's threads are not in it, "
+            "and each request would wait forever",
+            path=url,
+            fix="Start processes by multiprocessing.get_context('spawn'), or pass library=pyarrow with the options of "
+            "the storage",
+        )
+    _process = os.getpid()
+
+
 class ObstoreObjects(RepeatedObjects):
     """An `ObjectStore`. ``made`` returns a client with the retries that the library shall make, a new one if asked."""
 
@@ -78,6 +95,7 @@ class ObstoreObjects(RepeatedObjects):
         options: object = None,
     ) -> None:
         super().__init__(url, retries, options)
+        _check_threads(url)
         self._obstore: Any = importlib.import_module("obstore")
         self._base = base
         self._made = made

@@ -153,7 +153,7 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
         opened = _client.__wrapped__ if extra or is_new else _client
         values = (None if scheme in {"http", "https"} else tuple(config.items()), tuple(client.items()))
         try:
-            return opened(stores.from_url, url, *values, (repeats, retries.seconds), _process(), **extra)
+            return opened(stores.from_url, url, *values, (repeats, retries.seconds), _environment(), **extra)
         except Exception as error:  # noqa: BLE001 - raised without its text, which may repeat a value
             kind = type(error).__name__
             raise ConfigError(
@@ -181,9 +181,9 @@ def _client(
     return from_url(url, client_options=dict(client), retry_config=repeats, **given)
 
 
-def _process() -> object:
-    """Return what else a client is made of: the environment, in a process that was not forked since."""
-    return os.getpid(), tuple(each for each in os.environ.items() if each[0].startswith(_ENVIRONMENT))
+def _environment() -> object:
+    """Return what else a client is made of."""
+    return tuple(each for each in os.environ.items() if each[0].startswith(_ENVIRONMENT))
 
 
 def _reason(text: str) -> str:

@@ -1,6 +1,8 @@
 import itertools
 import os
 import pickle
+import select
+import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -339,6 +341,27 @@ def test_a_store_stays_in_its_process(server: FaultServer) -> None:
             os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"closed"
+    os.close(read)
+    os.close(write)
+
+
+def test_a_store_that_is_opened_after_a_fork_does_not_wait_for_threads_of_the_parent(server: FaultServer) -> None:
+    _open(server).head("a")
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            _open(server).head("a")
+        except StoreClosedError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    said = select.select([read], [], [], 20)[0]
+    if not said:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert said, "it hangs"
+    assert b"forked from one that has read or written by URL" in os.read(read, 1000)
     os.close(read)
     os.close(write)
 

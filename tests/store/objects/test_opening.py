@@ -155,6 +155,3 @@ def test_places_with_the_same_options_and_environment_share_a_client(monkeypatch
     assert renewed._client is not first  # type: ignore[attr-defined]
     monkeypatch.setenv("AZURE_STORAGE_TOKEN", "t")
     assert client(AZURE) is not first
-    monkeypatch.undo()
-    monkeypatch.setattr("os.getpid", lambda: -1)
-    assert client(AZURE) is not first
