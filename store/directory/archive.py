@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..files.fs import FileSystem
+from ..files.fs import FileSystem, resolved
 from ..files.joined_fs import JoinedFileSystem
 from ..files.segments import list_segments
 from ..files.small_file import read_whole
@@ -58,7 +58,7 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
 
 def check_beside(directory: str, path: str, argument: str = "archive") -> None:
     """Raise `ConfigError` if a directory that is written for a store is in the store's own, or around it."""
-    one, two = os.path.realpath(directory), os.path.realpath(path)
+    one, two = resolved(directory), resolved(path)
     if os.path.commonpath([one, two]) in {one, two}:
         raise ConfigError(
             f"{argument}: this directory and that of the store have to be beside each other",

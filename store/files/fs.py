@@ -52,6 +52,11 @@ def absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.fspath(path))
 
 
+def resolved(path: str) -> str:
+    """Return the path that a path leads to through its symbolic links."""
+    return os.path.realpath(path)
+
+
 def file_mode(path: str) -> int:
     """Return the permissions to create a file with; OSError if the directory cannot be looked at."""
     return _FILE & os.stat(os.path.dirname(path) or ".").st_mode

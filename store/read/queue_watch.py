@@ -240,7 +240,7 @@ class Sighting:
     moved
         Queues whose bounds or entries may have changed since the look before, and new queues.
     rewritten
-        Moved queues whose last known entry changed or is gone.
+        Moved queues whose last known entry changed or is gone; any that moved where nothing tells that.
     gone
         Queues that were there and are not any more.
     """
