@@ -23,6 +23,7 @@ from .backfills import COLUMNS, HOUR_MS, START_MS, TOPICS, Hours, Row, build_hou
 from .commands import run_command
 from .dated_store import append_at
 from .lake import Lake
+from .live_copy import live_paths
 from .replays import build_source, check_same, rows
 from .small_store import write_small_store
 from .spark_driver import TESTS, SparkDriver
@@ -119,7 +120,7 @@ class Backfill(KilledJob):
         return sorted(path.name for path in self.control.glob("staging/*"))
 
     def sign(self) -> object:
-        return sum(1 for _ in self.target.glob("**/part=*")), self.staged
+        return sum(each.name.startswith("part=") for each in live_paths(self.target)), self.staged
 
     def allowed(self) -> Mapping[int, Sequence[list[Row]]]:
         return {hour: [found] for hour, found in self.expected.items()}

@@ -24,6 +24,7 @@ from segmentlog.jobs.lake.target import Job
 from segmentlog.query.source import StoreSource
 from segmentlog.store import QueueKey
 
+from .live_copy import live_paths
 from .processes import fork_server
 
 KINDS = ("iceberg", "delta")
@@ -171,7 +172,8 @@ class Lake:
         return {each.removeprefix("file://") for each in found}
 
     def files(self) -> set[str]:
-        return {str(each) for each in self.table.rglob("segmentlog/**/*.parquet")}
+        files = [each.relative_to(self.table) for each in live_paths(self.table) if each.suffix == ".parquet"]
+        return {str(self.table / each) for each in files if "segmentlog" in each.parts}
 
     def attempts(self) -> set[Path]:
         """Return the directories of attempts, committed ones included."""

@@ -1,6 +1,8 @@
-"""Copy of a store's directory while its threads work, as ``cp -r`` makes one."""
+"""Directories that others write: a copy of a store while its threads work, as by ``cp -r``, and a list of files."""
 
+import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,3 +18,9 @@ def copy_live(store: Path, target: Path) -> Path:
             shutil.copy2(source, to)
 
     return Path(shutil.copytree(store, target, copy_function=copy, dirs_exist_ok=True))
+
+
+def live_paths(root: Path) -> Iterator[Path]:
+    """Files and directories below one, while a process makes and deletes some: a glob of pathlib may raise."""
+    for folder, names, files in os.walk(root):
+        yield from (Path(folder, each) for each in (*names, *files))
