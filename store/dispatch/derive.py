@@ -171,10 +171,12 @@ def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> 
 
 def _queued(found: FoundRecords) -> Ints:
     """Rows of records that are in a queue; a warning says once that a log has batches, which are in none."""
-    if (found.records.field("sys_flag") & SYS_INNER_BATCH).any():
+    rows = np.flatnonzero(is_queued(found.records))
+    # Nearly all records are in a queue: most logs have no batch to look for.
+    if rows.size < len(found.records) and (found.records.field("sys_flag") & SYS_INNER_BATCH).any():
         place = os.path.dirname(found.segment.path)
         warn_once(_log, place, "%s: messages that producers sent in batches (queue.type=BatchCQ) are not read", place)
-    return np.flatnonzero(is_queued(found.records))
+    return rows
 
 
 def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
