@@ -96,10 +96,10 @@ class _Opening:
         lock: Lock,
         undo: Callable[[Callable[[], None]], None],
     ) -> None:
-        refuse_read_only(fs, path, "this store cannot be opened for writing")
-        fix = "Send messages to its broker, or delete these topics there"
-        refuse_batch_topics(StoreLocation(fs, path), "this store cannot be opened for writing", fix)
-        warn_of_compacted_topics(StoreLocation(fs, path))
+        location, what = StoreLocation(fs, path), "this store cannot be opened for writing"
+        refuse_read_only(fs, path, what)
+        refuse_batch_topics(location, what, "Send messages to its broker, or delete these topics there")
+        warn_of_compacted_topics(location)
         self._fs = fs
         self._path = path
         self._paths = paths = StorePaths(path)
