@@ -34,6 +34,7 @@ from ..directory.archive import check_beside, check_ids
 from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
+from ..directory.layout import list_compacted_topics
 from ..directory.own_state import is_store_id, store_id
 from ..entries.pack_making import made_pack
 from ..errors import (
@@ -576,9 +577,9 @@ class _Push:
         for each in config:
             if each.is_dir:
                 self._warn(f"{CONFIG}/{each.name} is not archived: configuration in RocksDB")
-        compacted = sorted(each.name for each in self._fs.list_dir(StorePaths(root).compacted) if each.is_dir)
+        compacted = list_compacted_topics(self._fs, root)
         if compacted:
-            topics = ", ".join(compacted)
+            topics = ", ".join(sorted(compacted))
             self._warn(f"compaction/ is not archived: consumers of a restored broker get no messages of {topics}")
         for name in names:
             content = read_whole(self._fs, os.path.join(root, name), DOCUMENT_BYTES_MAX)

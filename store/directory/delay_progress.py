@@ -17,12 +17,11 @@ from typing import Final
 from ..files.fs import FileSystem
 from ..files.small_file import read_front
 from ..format.documents import Loaded
-from ..format.store_paths import CONFIG
+from ..format.store_paths import CONFIG, StorePaths
 from .documents import load_document
 from .layout import require_directory
 
 _DELAY_OFFSETS: Final = "delayOffset.json"
-_TIMER_CHECK: Final = "timercheck"
 _LEVEL: Final = re.compile(r"[0-9]{1,9}")
 
 
@@ -48,7 +47,7 @@ def delay_progress(fs: FileSystem, path: str) -> DelayProgress:
         if entry.name == CONFIG:
             require_directory(entry, os.path.join(path, CONFIG))
     folder = os.path.join(path, CONFIG)
-    timer = read_front(fs, os.path.join(folder, _TIMER_CHECK), 8) or b""
+    timer = read_front(fs, StorePaths(path).timer_check, 8) or b""
     timer_ms = int.from_bytes(timer, "big", signed=True) if len(timer) == 8 else 0
     return DelayProgress(
         load_document(fs, os.path.join(folder, _DELAY_OFFSETS), _levels), timer_ms if timer_ms > 0 else None

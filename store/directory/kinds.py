@@ -30,7 +30,7 @@ from ..format.naming import LMQ_PREFIX
 from ..format.store_paths import BATCH_QUEUES, COMPACTION, CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
 from .documents import load_document
 from .group_offsets import offsets_path
-from .layout import log_directories, look_at_queues
+from .layout import list_compacted_topics, log_directories, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
 _RELEASES: Final = (
@@ -136,7 +136,7 @@ def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
             if name == prefix or (prefix == DLEDGER and name.startswith(prefix)):
                 yield Fact("kind", f"{kind}: {text}", os.path.join(root, name))
                 break
-    if any(entry.is_dir for entry in fs.list_dir(paths.compacted)):
+    if list_compacted_topics(fs, root):
         text = "compacted topics: all messages of the CommitLog are read, not the compacted log; no append adds to it"
         yield Fact("kind", text, os.path.join(root, COMPACTION))
     queues = look_at_queues(fs, root)

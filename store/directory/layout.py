@@ -204,7 +204,16 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
 
 def list_batch_topics(fs: FileSystem, root: str) -> set[str]:
     """Topics that ``batchconsumequeue/`` of a store has directories for."""
-    return {each.name for each in fs.list_dir(StorePaths(root).batch_queues) if each.is_dir}
+    return _directories(fs, StorePaths(root).batch_queues)
+
+
+def list_compacted_topics(fs: FileSystem, root: str) -> set[str]:
+    """Topics that ``compaction/`` of a store has messages of."""
+    return _directories(fs, StorePaths(root).compacted)
+
+
+def _directories(fs: FileSystem, path: str) -> set[str]:
+    return {each.name for each in fs.list_dir(path) if each.is_dir}
 
 
 def warn_of_batch_queues(fs: FileSystem, root: str, names: Collection[str]) -> None:

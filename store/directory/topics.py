@@ -24,7 +24,7 @@ from ..format.naming import LMQ_PREFIX, is_broker_topic
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .documents import load_document, replace_document
-from .layout import StoreLocation, list_batch_topics
+from .layout import StoreLocation, list_batch_topics, list_compacted_topics
 from .rocksdb_config import TOPICS, load_config
 
 DEFAULT_QUEUES = 8
@@ -129,7 +129,7 @@ def refuse_batch_topics(location: StoreLocation, what: str, fix: str) -> None:
 
 def warn_of_compacted_topics(location: StoreLocation) -> None:
     """Warn once of a store whose broker serves topics from ``compaction/``, where no put adds to them."""
-    topics = sorted(each.name for each in location.fs.list_dir(location.paths.compacted) if each.is_dir)
+    topics = sorted(list_compacted_topics(location.fs, location.root))
     if topics:
         text = "%s: consumers of %s read compaction/ (cleanup.policy=COMPACTION), so they get no appended message"
         warn_once(_log, location.root, text, location.root, ", ".join(topics))
