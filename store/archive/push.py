@@ -35,7 +35,7 @@ from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
 from ..directory.layout import list_compacted_topics
-from ..directory.own_state import is_store_id, store_id
+from ..directory.own_state import early_end, flushed_ms, is_store_id, store_id
 from ..entries.pack_making import made_pack
 from ..errors import (
     ConfigError,
@@ -216,6 +216,7 @@ class _Push:
         while lost < _ROUNDS_MAX:
             number, former = newest_or_empty(self.objects)  # before the log: its end is not older than the manifest
             self._check_owner(former)
+            flushed = flushed_ms(self._fs, self.snapshot.path)  # before the log, which a broker may append to
             self.snapshot = self.snapshot.newer()
             self._round = _Round()
             made = self._next(former, self.snapshot.readable_stop())
@@ -225,6 +226,7 @@ class _Push:
                 continue
             rounds.append(self._round)
             if not self._round.is_partial:
+                self._check_end(made, flushed)
                 removed = self._clean(former, orphans_after_s)
                 return self._report(number + is_new, made, rounds, removed)
         raise StoreInUseError(
@@ -243,6 +245,13 @@ class _Push:
         except (CorruptError, UnreadableError) as error:  # an older manifest may name any object; or no right to delete
             self._warn(f"no object was deleted: {error.problem} (in {error.path})")
             return 0
+
+    def _check_end(self, made: Manifest, flushed: int) -> None:
+        # Unknown without records, and of a broker that is behind its group.
+        if made.last is not None and made.last.records and not self.snapshot.log.is_agreed:
+            early = early_end(made.last.last_time, flushed)
+            if early is not None:
+                self._warn(f"{early}. Is another directory in the broker's storePathCommitLog?")
 
     def _report(self, number: int, made: Manifest, rounds: Sequence[_Round], removed: int) -> PushReport:
         added = [each for part in rounds for each in part.made]
@@ -422,7 +431,8 @@ class _Push:
             self._round.damage.append((start, stop))
             self._warn(f"the segments of [{start}, {stop}) are missing in the log")
         else:
-            raise _damaged(self.snapshot.log.directories[0], (start, stop), "its segment is missing")
+            path = self.snapshot.log.directories[0]
+            raise _damaged(path, (start, stop), "its segment is missing", (Remedy.NAME_COMMIT_LOG,))
 
     def _piece(self, segment: SegmentFile, start: int, stop: int, known: Sequence[Piece]) -> _Made | None:
         """Examine a span and put its records; None if none begins there yet. ``known`` pieces have been put before."""
@@ -638,11 +648,11 @@ def _digest(data: Bytes) -> str:
     return sha256(data.data).hexdigest()
 
 
-def _damaged(path: str, span: Span, problem: str) -> CorruptError:
+def _damaged(path: str, span: Span, problem: str, remedies: tuple[Remedy, ...] = ()) -> CorruptError:
     return CorruptError(
         f"the log is damaged up to {span[1]}: {problem}",
         path=path,
         offset=span[0],
         fix="`segmentlog verify` lists all damage, and `segmentlog salvage` copies the whole records",
-        remedies=(Remedy.KEEP_DAMAGE,),
+        remedies=(*remedies, Remedy.KEEP_DAMAGE),
     )

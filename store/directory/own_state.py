@@ -61,6 +61,22 @@ def read_durable_point(fs: FileSystem, path: str) -> DurablePoint | None:
     return durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
 
 
+def flushed_ms(fs: FileSystem, path: str) -> int:
+    """Return the store time of the newest record that surely was flushed, by the checkpoint; 0 if that is unknown."""
+    found = read_front(fs, StorePaths(path).checkpoint, checkpoints.CHECKPOINT_BYTES)
+    return checkpoints.decode(found or b"").physic_timestamp
+
+
+def early_end(newest_ms: int, flushed: int) -> str | None:
+    """Say that the records of a log end before one that was flushed; None if they do not."""
+    if newest_ms >= flushed:
+        return None
+    return (
+        f"the log ends too early: its newest record was stored at {newest_ms} ms, and its broker flushed one of "
+        f"{flushed} ms"
+    )
+
+
 class OwnState(NamedTuple):
     """Recorded state of one store."""
 

@@ -575,11 +575,12 @@ class CommitLog:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
         before = [each for each in (*self.segments, *self.empty) if each.base <= offset]
         segment = max(before, default=None)  # it may end before the offset
+        is_missing = self.find(offset) is None and self.min_offset <= offset < self.stop
         return CorruptRecordError(
-            f"{place}: {problem.text}",
+            f"{place}: {'the segment of the record is missing' if is_missing else problem.text}",
             path=segment.path if segment else self.directories[0] if self.directories else None,
             offset=offset,
-            remedies=(Remedy.SKIP_DAMAGED,),
+            remedies=(*((Remedy.NAME_COMMIT_LOG,) if is_missing else ()), Remedy.SKIP_DAMAGED),
         )
 
 

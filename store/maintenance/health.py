@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
+from ..directory.own_state import flushed_ms
 from ..files.fs import Space, space_of
-from ..files.small_file import read_front
-from ..format import checkpoint as checkpoints
 from ..format.store_paths import CHECKPOINT
 from ..log.confirmed import find_confirmation
 from ..read.snapshot import Snapshot
@@ -23,17 +22,15 @@ class Health(NamedTuple):
 
 def health_of(snapshot: Snapshot) -> Health:
     """Look at the store of a reader, as of now."""
-    fs, paths = snapshot.location.fs, snapshot.location.paths
-    data = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)
-    synced = None if data is None else checkpoints.decode(data).physic_timestamp or None
+    fs = snapshot.location.fs
     written = next((each.modified_ms for each in fs.list_dir(snapshot.path) if each.name == CHECKPOINT), None)
     confirmation = find_confirmation(fs, snapshot.path)
     spaces = (space_of(directory) for directory in snapshot.log.directories)
     return Health(
         snapshot.log.min_offset,
         snapshot.readable_stop(),
-        synced,
-        None if data is None else written,
+        flushed_ms(fs, snapshot.path) or None,
+        written,
         None if confirmation is None else confirmation.offset,
         tuple(space for space in spaces if space is not None),
     )

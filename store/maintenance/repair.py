@@ -27,6 +27,7 @@ from ..config import StoreConfig
 from ..directory.archive import check_beside
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
 from ..directory.layout import refuse_dledger
+from ..directory.own_state import early_end, flushed_ms
 from ..directory.topics import batch_topics, refuse_batch_topics
 from ..dispatch.derive import all_entries_of, stale_rows, without_stale
 from ..dispatch.entry_placement import Placed, Placement
@@ -396,6 +397,7 @@ def salvage(
     *,
     segment_bytes: int | None = None,
     queue_segment_entries: int | None = None,
+    commit_log_paths: Sequence[str | os.PathLike[str]] = (),
 ) -> SalvageReport:
     """Copy the whole records of a store into a new directory, which appears once the copy is on the device.
 
@@ -411,6 +413,8 @@ def salvage(
     queue_segment_entries
         Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20. By default the known
         size of the store, else RocketMQ's default.
+    commit_log_paths
+        Directories of the segments, if they are not in ``source/commitlog`` alone.
 
     Raises
     ------
@@ -421,7 +425,7 @@ def salvage(
     -----
     The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
-    files, snapshot = LocalFileSystem(), Snapshot.open(source)
+    files, snapshot = LocalFileSystem(), Snapshot.open(source, commit_log_paths=commit_log_paths)
     refuse_dledger(files, snapshot.path, "its records cannot be copied to another store")
     check_beside(absolute(target), snapshot.path, "target")
     if not snapshot.log.segments:
@@ -444,6 +448,9 @@ def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snaps
     entered = ConsumeQueues(files, snapshot.path, log)
     copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, snapshot.path, log), entered)
     copy.run()
+    early = early_end(copy.newest_ms, flushed_ms(files, snapshot.path))
+    if early is not None:
+        _log.warning("%s: %s. Is another directory in the broker's storePathCommitLog?", snapshot.path, early)
     _copy_configuration(files, snapshot.path, fresh)
     copied = Snapshot.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
     made = write_queues(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)

@@ -20,6 +20,7 @@ import logging
 from dataclasses import dataclass
 
 from ..config import OnDamage
+from ..directory.own_state import early_end
 from ..errors import DamagedLogError, Remedy
 from ..format.durable_point import DurablePoint
 from ..log.log_end import LogState
@@ -84,10 +85,10 @@ def check_flushed(state: LogState, flushed_ms: int, path: str) -> None:
 
     ``flushed_ms`` is the store time in the broker's checkpoint. A damaged record ends the log of a broker.
     """
-    if not state.problem and state.newest < flushed_ms:
+    early = None if state.problem else early_end(state.newest, flushed_ms)
+    if early is not None:
         raise DamagedLogError(
-            f"the log ends too early: its newest record was stored at {state.newest} ms, and its broker flushed one of "
-            f"{flushed_ms} ms",
+            early,
             path=path,
             offset=state.end,
             fix="Is another directory in the broker's storePathCommitLog? Such a store is not written. Else copy the "

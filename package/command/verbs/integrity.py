@@ -153,6 +153,7 @@ def add_salvage(parser: Parser) -> None:
         type=size,
         help="size of the segments, if all of them were cut short (default: the store's own)",
     )
+    add_commit_log(parser)
     add_queue_segment_entries(parser)
     add_json(parser)
 
@@ -166,6 +167,7 @@ def run_salvage(options: argparse.Namespace) -> Report:
         options.to,
         segment_bytes=options.segment_bytes,
         queue_segment_entries=options.queue_segment_entries,
+        commit_log_paths=options.commit_log,
     )
     text = (
         f"{copied.records} records, {copied.queues} queues with {copied.entries} entries; "

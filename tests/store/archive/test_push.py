@@ -488,3 +488,21 @@ def test_compacted_topics_are_named_that_an_archive_does_not_have(store: Path, o
     (store / "compaction" / "compactionLog" / "Prices" / "0").mkdir(parents=True)
     (warning,) = push(store, objects).warnings
     assert warning == "compaction/ is not archived: consumers of a restored broker get no messages of Prices"
+
+
+def test_segments_in_an_unnamed_directory_are_refused_or_named_in_a_warning(store: Path, tmp_path: Path) -> None:
+    whole, other = log_of(store), tmp_path / "other"
+    other.mkdir()
+    *_, before, last = sorted((store / "commitlog").iterdir())
+    last.rename(other / last.name)
+    (warning,) = push(store, MemoryObjects()).warnings
+    assert "the log ends too early" in warning
+    assert "storePathCommitLog" in warning
+    before.rename(other / before.name)
+    (other / last.name).rename(last)
+    with pytest.raises(CorruptError, match=r"segment is missing.* commit_log_paths names"):
+        push(store, MemoryObjects())
+    objects = MemoryObjects()
+    assert push(store, objects, commit_log_paths=[store / "commitlog", other]).warnings == ()
+    assert archived_log(objects) == whole[: len(archived_log(objects))]
+    assert is_sound(objects)

@@ -11,6 +11,7 @@ import pytest
 
 from segmentlog.store import (
     ConfigError,
+    CorruptRecordError,
     DataLossError,
     MessageStore,
     OnCorrupt,
@@ -30,6 +31,7 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.maintenance import Kind, rebuild_queues, salvage, verify
 from segmentlog.store.queues.writer import QueueWriter
+from support.archived_store import write_whole
 from support.broker_index import Index, query_index
 from support.reading import whole_queues
 from support.small_store import CONFIG, ROWS, write_small_store
@@ -327,3 +329,24 @@ def test_queues_of_a_store_with_batch_queues_are_left_to_its_broker(
     assert "messages that producers sent in batches to orders are not read" in caplog.text
     with pytest.raises(UnsupportedStoreError, match="orders have batch queues"):
         MessageStore.open(store, CONFIG)
+
+
+def test_all_directories_of_a_log_are_copied_and_a_missing_one_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, other = write_whole(tmp_path / "many", 80), tmp_path / "other"
+    before = rows(store)
+    other.mkdir()
+    first, *_, last = segments(store)
+    last.rename(other / last.name)
+    salvage(store, tmp_path / "short")
+    assert "the log ends too early" in caplog.text
+    caplog.clear()
+    assert salvage(store, tmp_path / "copy", commit_log_paths=[store / "commitlog", other]).lost_spans == 0
+    assert rows(tmp_path / "copy") == before
+    assert "too early" not in caplog.text
+    (other / last.name).rename(last)
+    _, middle, *_ = segments(store)
+    middle.rename(other / middle.name)
+    with pytest.raises(CorruptRecordError, match=rf"segment of the record is missing.*{first.name}.*commit_log_paths"):
+        rows(store)
