@@ -37,11 +37,11 @@ from .expiry import configured_paths as configured_paths
 from .expiry import plan_retention as plan_retention
 from .health import Health as Health
 from .health import health_of as health_of
-from .repair import RebuiltQueues as RebuiltQueues
-from .repair import SalvageReport as SalvageReport
-from .repair import rebuild_index as rebuild_index
-from .repair import rebuild_queues as rebuild_queues
-from .repair import salvage as salvage
+from .rebuild import RebuiltQueues as RebuiltQueues
+from .rebuild import rebuild_index as rebuild_index
+from .rebuild import rebuild_queues as rebuild_queues
+from .salvage import SalvageReport as SalvageReport
+from .salvage import salvage as salvage
 from .verification import Finding as Finding
 from .verification import Kind as Kind
 from .verification import VerifyReport as VerifyReport

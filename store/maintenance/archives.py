@@ -46,7 +46,7 @@ from ..objects.opening import open_objects
 from ..read.snapshot import Snapshot
 from ..types import QueueSource, Window
 from .group_files import write_group_files
-from .repair import description, write_index, write_queues
+from .rebuild import description, write_index, write_queues
 
 _log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ Nearly all segments are regular, and a few numbers per queue are all that the me
 examines any other segment as a whole: damage, gaps, stale records, lost messages.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +26,7 @@ from ..files.segments import SegmentFile
 from ..format.checksums import check_crcs
 from ..format.consume_queue import ENTRY, from_columns
 from ..format.message import Bytes, Ints, Problem, Records, is_filler
-from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC
+from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, segment_name
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
 from ..format.walk import walk
@@ -313,3 +314,15 @@ def followed(
             yield number, segment, found
         if is_stale:
             return
+
+
+def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
+    """Log how far a pass over the log is."""
+    log.info(
+        "CommitLog segment %s (%d of %d): %s",
+        segment_name(base),
+        number,
+        count,
+        text,
+        extra={"done": number, "of": count},
+    )

@@ -17,7 +17,7 @@ from segmentlog.store.index import proof as proofs
 from segmentlog.store.index.proof import proof_of, proven_table
 from segmentlog.store.index.table import look_up, open_table
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.maintenance.repair import write_index as write_repaired_index
+from segmentlog.store.maintenance.rebuild import write_index as write_repaired_index
 from support.distant_files import DistantFiles
 from support.dledger import write_log, write_store
 from support.indexed_stores import Row, build, entry_bytes, write_index

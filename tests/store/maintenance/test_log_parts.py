@@ -14,7 +14,7 @@ from segmentlog.jobs.spread import spread
 from segmentlog.store import MessageStore, Outgoing, Snapshot
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.maintenance import VerifyReport, log_parts, rebuild_queues, repair, verification, verify
+from segmentlog.store.maintenance import VerifyReport, log_parts, rebuild, rebuild_queues, verification, verify
 from segmentlog.store.maintenance.index_check import IndexCheck
 from segmentlog.store.maintenance.log_parts import by_segment, parts_of, walk_part
 from support import fixtures
@@ -31,7 +31,7 @@ def whole_segments(work: Callable[[Any], Any], parts: Sequence[Any], /) -> Itera
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
-    for module in (verification, repair):
+    for module in (verification, rebuild):
         monkeypatch.setattr(module, "parts_of", partial(parts_of, part_bytes=part_bytes))
 
 
