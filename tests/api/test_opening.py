@@ -56,7 +56,9 @@ def test_an_existing_store_keeps_its_sizes(tmp_path: Path) -> None:
         ({"mode": "a", "commit_log_paths": ["/log"]}, "commit_log_paths is passed with mode 'a'"),
         ({"mode": "a", "on_damage": "drop"}, "on_damage='drop' is unknown.*Pass one of 'refuse', 'cut'"),
         ({"read_from": "all"}, "read_from='all' is unknown.*Pass one of 'appended', 'confirmed'"),
-        ({"archive": 7}, "archive=7 is not a path"),
+        ({"commit_log_paths": "y"}, "commit_log_paths='y' is not a list"),
+        *(({name: 7}, f"{name}=7 is not a path") for name in ("archive", "queue_cache", "cache_dir")),
+        ({"broker_name": 7}, "broker_name=7 is not text"),
     ],
 )
 def test_arguments_that_make_no_sense(path: Path, arguments: dict[str, Any], text: str) -> None:

@@ -2,7 +2,6 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +30,6 @@ from support.store_builder import StoreBuilder, messages
 from support.tampering import put_at, segments
 
 START_MS = 1_769_817_600_000
-START = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 def every_row(path: Path) -> list[dict[str, Any]]:
@@ -161,8 +159,8 @@ SPEC = ScanSpec(columns=("body",))
 class Fake:
     """Stands for a reader: task n yields n's number ``batches`` times; notes which threads read, and how far."""
 
-    def __init__(self, batches: int = 3, slow: int = -1, fails: int = -1) -> None:
-        self.batches, self.slow, self.fails = batches, slow, fails
+    def __init__(self, batches: int = 3, fails: int = -1) -> None:
+        self.batches, self.fails = batches, fails
         self.taken = 0
         self.threads: dict[int, Any] = {}
         self.lock = threading.Lock()
@@ -173,8 +171,6 @@ class Fake:
         return cast("Snapshot", self)
 
     def scan(self, task: ScanTask, _: ScanSpec) -> Iterator[Any]:
-        if task.rows == self.slow:
-            time.sleep(0.1)
         for number in range(self.batches):
             if task.rows == self.fails and number == 1:
                 raise ValueError(str(task.rows))
@@ -189,22 +185,6 @@ def tasks(count: int) -> list[ScanTask]:
 
 def wanted(count: int, batches: int) -> list[tuple[int, int]]:
     return [(task, number) for task in range(count) for number in range(batches)]
-
-
-@pytest.mark.parametrize("threads", [1, 2, 7])
-@pytest.mark.parametrize("slow", [-1, 0, 3])
-def test_batches_come_in_the_order_of_the_tasks(threads: int, slow: int) -> None:
-    fake = Fake(batches=9, slow=slow)
-    assert list(read_in_order(fake.open, tasks(12), SPEC, threads)) == wanted(12, 9)
-    assert len(fake.threads) <= threads
-    assert not any(each.is_alive() for each in fake.threads.values() if each is not threading.current_thread())
-
-
-def test_few_tasks_need_no_threads() -> None:
-    fake = Fake()
-    assert list(read_in_order(fake.open, tasks(1), SPEC, 4)) == wanted(1, 3)
-    assert list(fake.threads.values()) == [threading.current_thread()]
-    assert list(read_in_order(fake.open, [], SPEC, 4)) == []
 
 
 @pytest.mark.parametrize("batches", [1, 100])
@@ -234,14 +214,6 @@ def test_an_error_comes_in_its_place() -> None:
     with pytest.raises(ValueError, match="2"):
         next(reading)
     assert not any(each.is_alive() for each in (*fake.threads.values(), *seen.threads.values()))
-
-
-def test_a_store_that_cannot_be_opened_is_an_error() -> None:
-    def broken() -> Snapshot:
-        raise OSError("no")
-
-    with pytest.raises(OSError, match="no"):
-        list(read_in_order(broken, tasks(3), SPEC, 2))
 
 
 def test_a_time_limits_rows_beside_offsets_where_times_fall(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 import segmentlog
-from segmentlog.store import NotAStoreError, Snapshot, StoreClosedError, UnsafeFileError
-from segmentlog.store.entries.choose import Chosen, DirectorySources
+from segmentlog.store import NotAStoreError, StoreClosedError, UnsafeFileError
 
 
 def test_the_log_may_be_elsewhere(path: Path, tmp_path: Path) -> None:
@@ -61,20 +58,3 @@ store.topics(), store.lag("etl")
 assert {"pyspark", "polars", "duckdb"}.isdisjoint(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program, path], check=True)
-
-
-def test_a_store_is_opened_once_for_a_scan_and_its_first_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, chosen = Mock(wraps=Snapshot.open), []
-    choose = DirectorySources.choose
-
-    def counted(*arguments: Any, **named: Any) -> Chosen:
-        chosen.append(arguments)
-        return choose(*arguments, **named)
-
-    monkeypatch.setattr(Snapshot, "open", opened)
-    monkeypatch.setattr(DirectorySources, "choose", counted)
-    scan = segmentlog.open(path).scan("orders")
-    assert scan.to_arrow().num_rows
-    assert (opened.call_count, len(chosen)) == (1, 1)
-    assert scan.to_arrow().num_rows, "again, by a snapshot of its own"
-    assert (opened.call_count, len(chosen)) == (2, 2)

@@ -92,8 +92,11 @@ def test_malformed_properties_are_null(tmp_path: Path) -> None:
     made = SystemStore(tmp_path)
     made.put(TIMERS, TIMER_OUT_MS="soon", REAL_QID="9" * 12)
     made.put(TIMERS, key="bare")
+    made.put(TIMERS, TIMER_OUT_MS=10**17)  # no timestamp has room for it
     path = made.close()
-    for row in rows(path):
+    *malformed, far = rows(path)
+    assert (far["state"], far["dueTimestamp"]) == ("pending", None)
+    for row in malformed:
         assert [row[name] for name in ("state", "dueTimestamp", "topic", "queueId")] == [None] * 4
     assert rows(path, SystemWindow(topics=Topics(("orders",)))) == []
 

@@ -43,6 +43,7 @@ from support.commands import Ran, run_command
 from support.known_store import START_MS
 from support.reading import millis
 from support.reading import read as every_row
+from support.system_store import build_system_store
 from support.tampering import overwrite
 
 Row = dict[str, Any]
@@ -379,20 +380,29 @@ def test_tables_limit_the_queues(door: str, path: Path) -> None:
     assert DOORS[door](path, "orders", later) == {"orders/2[50, 75)"}
 
 
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_system_store(tmp_path_factory.mktemp("system") / "broker-a")
+
+
+OF_SYSTEM = ["delayed", "dead-letters", "transactions", "trace"]
+
+
 @pytest.mark.parametrize("door", ["spark", "command"])
-@pytest.mark.parametrize("kind", ["topics", "queues", "groups", "lag", "segments"])
-def test_metadata_is_that_of_python(door: str, kind: str, path: Path) -> None:
+@pytest.mark.parametrize("kind", ["topics", "queues", "groups", "lag", "segments", *OF_SYSTEM])
+def test_metadata_is_that_of_python(door: str, kind: str, path: Path, system: Path) -> None:
     group = ["etl"] if kind == "lag" else []
+    path = system if kind in OF_SYSTEM else path
     with segmentlog.open(path) as store:
-        expected = getattr(store, kind)(*group).to_arrow()
+        expected = getattr(store, kind.replace("-", "_"))(*group).to_arrow()
     if door == "command":
         found = command_rows(run_command(kind, path, *group, *(["--all"] if kind == "topics" else []), "-o", "arrow"))
     else:
         options = {"metadata": kind, "path": str(path)}
-        options |= {} if kind == "segments" else {"includeSystemTopics": "true"}
+        options |= {} if kind in ["segments", *OF_SYSTEM] else {"includeSystemTopics": "true"}
         source = SegmentLogDataSource(options | ({"consumerGroup": "etl"} if group else {}))
         reader = source.reader(source.schema())
         found = pa.Table.from_batches([each for task in reader.partitions() for each in reader.read(task)])
     assert found == expected
     assert found.schema == SCHEMAS[kind]
-    assert found.num_rows > 1
+    assert found.num_rows > 0

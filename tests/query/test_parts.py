@@ -1,7 +1,6 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +14,6 @@ from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
 from segmentlog.store import CorruptRecordError, OffsetOutOfRangeError, ScanSpec, Snapshot, UnknownQueueError
 from segmentlog.store.entries import walk_span
-from segmentlog.store.entries.choose import Chosen, DirectorySources
-from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read.time_search import TimeSearch
 from support.scale import scale
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 from support.tampering import overwrite, segments
@@ -123,48 +119,15 @@ def test_a_scan_with_times_still_sees_lost_messages(store: Path) -> None:
         scan.to_arrow()
 
 
-def test_a_whole_plan_walks_the_segments_left_out_before(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = segmentlog.open(store, queue_cache=tmp_path / "cache")
-    files = segments(store)
-    firsts = [Snapshot.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
-    spans: list[tuple[int, int]] = []
-    walks = CommitLog.walks
-
-    def noted(log: CommitLog, start: int, stop: int) -> object:
-        spans.append((start, stop))
-        return walks(log, start, stop)
-
-    monkeypatch.setattr(CommitLog, "walks", noted)
-    monkeypatch.setattr(TimeSearch, "_look_around", lambda *_: None)  # it walks, too
-    for number in (5, 3):
-        opened.scan("Orders", start=segmentlog.Time(ms=firsts[number] + 1), end=segmentlog.Time(ms=firsts[number + 2]))
-    assert spans == [(int(files[number].name), int(files[number + 1].name)) for number in (5, 6, 3, 4)]
-    spans.clear()
-    ranges = {(each.key.queue_id, each.start, each.stop) for each in opened.scan("Orders").ranges}
-    assert ranges == {(0, 0, 100), (1, 0, 100)}
-    assert {start for start, _ in spans} == {int(each.name) for each in [*files[:3], *files[7:]]}
-
-
 def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = segments(store)
     log = Snapshot.open(store).log
     start = (log.store_time_at(int(files[4].name)) or 0) + 1
     records = next(log.walk(int(files[5].name), log.stop)).records
     overwrite(store, int(files[5].name) + int(records.positions[3]) + 20, (1 << 40).to_bytes(8, "big"))
-    taken = []
-    choose = DirectorySources.choose
-
-    def noted(*arguments: Any, **flags: bool) -> Chosen:
-        taken.append(choose(*arguments, **flags))
-        return taken[-1]
-
-    monkeypatch.setattr(DirectorySources, "choose", noted)
     found = outcome(lambda: python(store, "Orders", start, None))
     assert isinstance(found, tuple)
     assert found[0] is CorruptRecordError  # its neighbours tell which queue offset its header should state
-    assert [each.is_part for each in taken] == [False, False]
     assert found == whole(monkeypatch, lambda: python(store, "Orders", start, None))
 
 

@@ -1,11 +1,10 @@
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from segmentlog.query.source import OpenedSource, StoreSource
-from segmentlog.store import ConfigError, NotAStoreError, QueueKey, ReadFrom
+from segmentlog.store import NotAStoreError, QueueKey
 from support.store_builder import StoreBuilder, messages
 
 
@@ -15,33 +14,6 @@ def test_a_source_opens_the_store_as_it_is(path: Path) -> None:
     assert (reader.broker_name, reader.topics()) == ("b", ["%RETRY%etl", "orders", "payments"])
     with pytest.raises(NotAStoreError):
         StoreSource(path=str(path / "config")).open()
-
-
-def test_checked_arguments(path: Path) -> None:
-    assert StoreSource.of("~/s").path == str(Path.home() / "s")
-    asked = {"commit_log_paths": [path / "commitlog"], "broker_name": "b", "archive": path / "a"}
-    found = StoreSource.of(path, **asked, read_from="confirmed")
-    logs, archive = (f"{path}/commitlog",), f"{path}/a"
-    assert found == StoreSource(
-        path=str(path), commit_log_paths=logs, archive=archive, broker_name="b", read_from=ReadFrom.CONFIRMED
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"path": 7}, "path=7 is not a path"),
-        ({"commit_log_paths": "y"}, "commit_log_paths='y' is not a list"),
-        ({"broker_name": 7}, "broker_name=7 is not text"),
-        ({"archive": 7}, "archive=7 is not a path"),
-        ({"queue_cache": 7}, "queue_cache=7 is not a path"),
-        ({"cache_dir": 7}, "cache_dir=7 is not a path"),
-        ({"read_from": "all"}, "read_from='all' is unknown.*'appended', 'confirmed'"),
-    ],
-)
-def test_wrong_arguments(arguments: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        StoreSource.of(**{"path": "x", **arguments})
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_table_and_store_have_each_message_once_in_random_histories(
 ) -> None:
     """Commits, kills, expiry, rollback and compaction beside new messages."""
     counts: Counter[str] = Counter()
-    for number in range(scale(2, 8, 700, check=1)):
+    for number in range(scale(1, 8, 700)):
         history = TableHistory(kind, SEED + number, tmp_path / str(number))
         with configured(history.lake, monkeypatch):
             counts += history.play()

@@ -11,7 +11,6 @@ from segmentlog.query.times import (
     Clock,
     Instant,
     check_window,
-    hint_ms,
     iso,
     parse_day,
     parse_time,
@@ -177,11 +176,6 @@ def test_a_window_names_both_of_its_ends() -> None:
         check_window(("start", "end"), 2, 1)
     with pytest.raises(ConfigError, match=r"start .* is after end .@-9"):
         check_window(("start", "end"), 2, -(10**17) * 9)
-
-
-def test_hints_for_numbers() -> None:
-    assert hint_ms(12) is None
-    assert hint_ms(10**18) is None
 
 
 def test_the_system_clock_is_stopped() -> None:
