@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -52,23 +51,6 @@ def test_only_a_failed_check_makes_the_exit_code_1(
     set_checks(monkeypatch, *found)
     assert doctor.main([]) == code
     assert capsys.readouterr().out == doctor.render(found) + "\n"
-
-
-def test_json_has_the_same_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    set_checks(monkeypatch, FIT, ILL)
-    assert doctor.main(["--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == {
-        "ok": False,
-        "checks": [
-            {"name": "python", "status": "ok", "found": "3.11.7", "fix": ""},
-            {"name": "pyspark", "status": "fail", "found": "not installed", "fix": "pip install 'segmentlog[spark]'"},
-        ],
-    }
-
-
-def test_store_checks_are_added_for_a_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    set_checks(monkeypatch, FIT)
-    assert [check.name for check in doctor.examine(store=str(tmp_path))] == ["python", "store", "owner"]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from segmentlog.spark import (
 )
 from segmentlog.store import ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, Snapshot, StoreConfig
 from segmentlog.store.groups import commit_offsets, publish_progress
-from support import fixtures
 from support.system_store import build_system_store
 
 START_MS = 1_700_000_000_000
@@ -449,20 +447,12 @@ def test_segments(path: str) -> None:
     assert found[0]["firstStoreTimestamp"] == at(0)
 
 
-def test_messages_of_system_topics(tmp_path: Path) -> None:
+def test_options_limit_the_messages_of_system_topics(tmp_path: Path) -> None:
     made = str(build_system_store(tmp_path / "broker-a"))
-    columns = ("kind", "state", "topic", "queueId", "level", "uniqKey")
-    level, timer = ("level", "pending", "orders", 1, 3, "L"), ("timer", "pending", "orders", 1, None, "T")
-    assert rows(made, "delayed", *columns) == [level, timer]
-    assert rows(made, "delayed", *columns, startingTimestamp="1700000001000", subscribe="orders") == [timer]
-    assert rows(made, "delayed", *columns, endingTimestamp="2023-11-14T22:13:21", timeZone="UTC") == [level]
-    assert rows(made, "delayed", *columns, subscribe="none") == []
-    assert rows(made, "deliveries", "uniqKey", "delivery", "deliveries") == [("L", "late", 0), ("T", "late", 0)]
-    letters = ("group", "topic", "messages", "exhausted", "retries")
-    assert rows(made, "dead-letters", *letters) == [("billing", "orders", 1, 1, 16)]
-    assert rows(made, "dead-letters", *letters, subscribe="none") == []
-    assert rows(made, "transactions", "outcome", "topic", "uniqKey") == [("pending", "orders", "H")]
-    assert rows(made, "trace", "type", "topic", "costMs") == [("Pub", "orders", 7), ("odd", None, None)]
+    assert rows(made, "delayed", "kind", startingTimestamp="1700000001000", subscribe="orders") == [("timer",)]
+    assert rows(made, "delayed", "kind", endingTimestamp="2023-11-14T22:13:21", timeZone="UTC") == [("level",)]
+    assert rows(made, "delayed", "kind", subscribe="none") == []
+    assert rows(made, "dead-letters", "group", subscribe="none") == []
     assert rows(made, "trace", "type", subscribePattern="ord.*") == [("Pub",)]
     table = read(made, "trace", schema=StructType([StructField("costMs", IntegerType())]))
     assert table.to_pylist() == [{"costMs": 7}, {"costMs": None}]
@@ -489,18 +479,6 @@ def test_several_stores_in_one_frame(tmp_path: Path, path: str) -> None:
     ]
     names = rows(None, "lag", "brokerName", paths=paths, brokerNames="x,y", consumerGroup="g")
     assert names == [("x",), ("x",)]
-
-
-@pytest.mark.parametrize("name", ["retention-5.3.3", "cq-deleted-5.3.3", "empty-4.9.1"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_store_has_every_frame(store: Callable[[str], Path], name: str, kind: str) -> None:
-    table = read(str(store(name)), kind, **({} if kind == "segments" else {"includeSystemTopics": "true"}))
-    if kind == "queues":
-        counted = {(row["topic"], row["queueId"]): row["messages"] for row in table.to_pylist()}
-        expected: dict[tuple[str, int], int] = dict.fromkeys(counted, 0)
-        for line in fixtures.expected(name).messages:
-            expected[line["topic"], line["queueId"]] += 1
-        assert counted == expected
 
 
 # Options and schemas
@@ -560,9 +538,3 @@ def test_an_unknown_group_or_topic_is_an_error_before_a_task_runs(path: str) -> 
         with pytest.raises(UnknownTopicError, match=r"no topic `orders`.*Did you mean `Orders`"):
             plan(metadata=kind, subscribe="orders")
     plan(metadata="segments")
-
-
-def test_a_stream_has_no_metadata(path: str) -> None:
-    source = SegmentLogDataSource({"metadata": "lag", "path": path, "subscribe": "Orders"})
-    with pytest.raises(ConflictingOptionsError, match="`metadata` is for batch reads, this is a stream"):
-        source.streamReader(source.schema())

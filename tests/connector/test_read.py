@@ -13,7 +13,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructField, StructType, TimestampNTZType
 
-from segmentlog.connector import read as tasks
 from segmentlog.connector.errors import ConflictingOptionsError, SchemaError
 from segmentlog.connector.options.read_options import ReadOptions, parse_read_options
 from segmentlog.connector.read import (
@@ -194,17 +193,10 @@ def test_only_requested_columns_are_scanned() -> None:
     assert project(struct(timestampType=IntegerType()), kafka).scan_columns == ("queueOffset",)
 
 
-def test_a_batch_that_fits_is_passed_on_as_it_is() -> None:
-    schema = struct(topic=StringType(), queueOffset=LongType())
-    batch = batch_for(options(), schema)
-    assert project(schema, options()).convert(batch) is batch
-
-
 BODIES = ScanSpec(columns=("body",))
 
 Store = Callable[[str], Path]
 BASIC = "basic-5.3.3"
-RETENTION = "retention-5.3.3"
 TOPICS = {"TopicA": [57, 69, 72, 50], "TopicB": [51, 54, 66, 47], "topic_c-3": [49, 58, 63, 65]}
 
 
@@ -247,20 +239,12 @@ def test_tags_of_blanks_alone_match_nothing_but_the_options_are_checked(store: S
         plan(store(BASIC), subscribe="nothing", tags=" || ")
 
 
-def test_times_cut_ranges_and_go_along_as_a_window(store: Store) -> None:
-    path = store("time-5.3.3")
-    everything = queues(plan(path, subscribe="TimeTopic"))
-    assert everything == {"TimeTopic/0": (0, 483), "TimeTopic/1": (0, 137)}
-    middle = 1_795_227_236_700
-    before = plan(path, subscribe="TimeTopic", endingTimestamp=str(middle))
-    after = plan(path, subscribe="TimeTopic", startingTimestamp=str(middle))
-    cuts = {key: stop for key, (_, stop) in queues(before).items()}
-    assert {key: start for key, (start, _) in queues(after).items()} == cuts
-    assert all(0 < cut < everything[key][1] for key, cut in cuts.items())
-    assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in before} == {(None, middle)}
-    assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in after} == {(middle, None)}
-    inexact = plan(path, subscribe="TimeTopic", startingTimestamp=str(middle), exactTimestamps="false")
-    assert {p.spec.predicate.store_time_start for p in inexact} == {None}
+def test_tasks_have_the_exact_window_unless_times_may_be_inexact(store: Store) -> None:
+    given = {"subscribe": "TimeTopic", "startingTimestamp": "1795227236700"}
+    exact, inexact = (plan(store("time-5.3.3"), **given, exactTimestamps=each) for each in ("true", "false"))
+    assert {partition.spec.predicate.store_time_start for partition in exact} == {1_795_227_236_700}
+    assert {partition.spec.predicate.store_time_start for partition in inexact} == {None}
+    assert queues(exact) == queues(inexact)
 
 
 def test_queues_with_windows_of_their_own_do_not_share_a_task(store: Store) -> None:
@@ -341,17 +325,6 @@ def spec_of(**given: str) -> ScanSpec:
 def test_each_option_of_rows_reaches_the_store(option: str, text: str, field: str, value: object) -> None:
     assert getattr(spec_of(**{option: text}), field) == value
     assert getattr(spec_of(), field) != value
-
-
-def test_the_worker_is_tuned_around_the_first_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    for name in ("keep_memory", "settle_worker"):
-        monkeypatch.setattr(tasks, name, lambda name=name: calls.append(name))
-    reader = reader_of(store(BASIC), subscribe="TopicA")
-    reading = reader.read(reader.partitions()[0])
-    assert calls == []
-    next(reading)
-    assert calls == ["keep_memory", "settle_worker"]
 
 
 Read = Callable[..., pa.Table]

@@ -59,25 +59,6 @@ def test_a_thread_that_calls_register_can_write(spark: "SparkSession", tmp_path:
         assert store.scan("t").count() == 3
 
 
-@pytest.mark.scaled(quick=0)  # a quick run has the thread that writes
-def test_a_thread_that_calls_register_can_start_a_stream(spark: "SparkSession", tmp_path: Path) -> None:
-    path = str(tmp_path / "store")
-    given = {"topic": "t", "mappedFileSizeCommitLog": "64k"}
-    spark.range(3).selectExpr("cast(id AS string) AS body").write.format("segmentlog").mode("append").options(
-        **given
-    ).save(path)
-
-    def copy() -> None:
-        register(spark)
-        messages = spark.readStream.format("segmentlog").options(topic="t", startingOffsets="earliest").load(path)
-        sink = messages.select("body").writeStream.format("segmentlog").option("topic", "copied")
-        sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        sink.start(path).awaitTermination()
-
-    assert failure_in_a_thread(copy) == ""
-    assert spark.read.format("segmentlog").option("topic", "copied").load(path).count() == 3
-
-
 def test_register_replaces_nothing_that_is_as_it_would_be(spark: "SparkSession") -> None:
     # Spark warns when a data source is replaced, be it by itself.
     def known() -> int:

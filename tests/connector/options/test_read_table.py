@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmentlog.connector.options.option import Given, Mode, Option
+from segmentlog.connector.options.option import Given
 from segmentlog.connector.options.read_table import (
     SOURCE,
     MetadataKind,
@@ -11,9 +11,7 @@ from segmentlog.connector.options.read_table import (
     parse_assign,
     parse_times,
 )
-from segmentlog.connector.options.values import size
 from segmentlog.query.position import AtTime, ByQueue
-from segmentlog.query.selection import Queues
 from segmentlog.query.times import Ago, Instant
 from segmentlog.store import ConfigError, OnCorrupt, QueueKey, QueueSource, ScanSpec
 
@@ -31,10 +29,6 @@ def test_times_by_queue() -> None:
     wanted = "option `x`, orders/0: `1767225600` is ambiguous.* 2026-01-01T00:00:00Z .*1970-01-21T10:53:45.600Z"
     with pytest.raises(ConfigError, match=wanted):
         parse_times("x", '{"orders": {"0": 1767225600}}')
-
-
-def test_queues() -> None:
-    assert parse_assign("assign", '{"b": [1, 0]}') == Queues((QueueKey("b", 1), QueueKey("b", 0)))
 
 
 @pytest.mark.parametrize(
@@ -96,19 +90,7 @@ def test_refused_values(name: str, text: str, problem: str) -> None:
         value(name, text)
 
 
-def test_limits_of_triggers_are_for_streams_only() -> None:
-    limits = [option for option in SOURCE if "Trigger" in option.name]
-    assert [option.mode for option in limits] == [Mode.STREAM] * 4
-    assert SOURCE.pick("tags")[0].mode is Mode.BOTH
-
-
 def test_defaults_of_the_source_equal_the_defaults_of_a_scan() -> None:
     none, spec = SourceOptions(), ScanSpec(columns=())
     for name in ("max_body_bytes", "batch_bytes", "batch_rows", "on_corrupt"):
         assert getattr(none, name) == getattr(spec, name)
-
-
-@pytest.mark.parametrize("option", SOURCE.pick("maxBodyBytes", "batchBytes", "maxBytesPerPartition"))
-def test_the_documented_default_size_is_the_default(option: Option[int]) -> None:
-    assert option.default_text is not None
-    assert size(option.name, option.default_text) == option.default

@@ -1,11 +1,9 @@
-import pickle
-
 import pytest
 
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
-from segmentlog.connector.options.write_table import SINK, OnNull, Selector
+from segmentlog.connector.options.write_table import SINK
 from segmentlog.store import ConfigError, Flush, StoreConfig
 from segmentlog.store.sink import SyncReplication
 from support.options import without_effect
@@ -13,25 +11,6 @@ from support.options import without_effect
 
 def parse(mode: Mode = Mode.BATCH, **given: str) -> WriteOptions:
     return parse_write_options({"path": "/data/store"} | given, mode)
-
-
-def test_defaults() -> None:
-    found = parse()
-    assert found.path == "/data/store"
-    assert (found.topic, found.app, found.version) == (None, None, None)
-    assert found.exactly_once
-    assert found.create_topic
-    assert found.default_queues == 8
-    assert found.selector is Selector.AUTO
-    assert (found.on_null_topic, found.on_null_body) == (OnNull.FAIL, OnNull.FAIL)
-    assert found.lock_timeout_s == 120
-    assert found.config == StoreConfig()
-    assert found.sizes == ()
-
-
-def test_options_travel_to_workers() -> None:
-    found = parse(topic="orders", txnAppId="a", txnVersion="7", mappedFileSizeCommitLog="64m")
-    assert pickle.loads(pickle.dumps(found)) == found
 
 
 def test_the_brokers_own_names() -> None:

@@ -25,19 +25,6 @@ from segmentlog.store import MessageStore, Outgoing, StoreConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-READ = """
-import sys
-import segmentlog.connector.stream.reader, segmentlog.connector.read, segmentlog.connector.write.writer
-from segmentlog.store import QueueKey, QueueRange, ScanSpec, Snapshot
-from segmentlog.store.format.message_decode import NATIVE_SCHEMA
-reader = Snapshot.open(sys.argv[1])
-(task,) = reader.plan([QueueRange(QueueKey("T", 0), 0, 2)], max_bytes=1 << 20)
-columns = [name for name in NATIVE_SCHEMA.names if not name.endswith("Host")]
-(batch,) = reader.scan(task, ScanSpec(columns=tuple(columns), property_columns=("color",)))
-assert batch.num_rows == 2
-print("pandas" in sys.modules)
-"""
-
 APPEND = """
 import sys
 from segmentlog.store import MessageStore, Outgoing
@@ -222,18 +209,6 @@ def test_the_switch_works_in_the_workers_of_spark(
     assert (tmp_path / "store.seen").read_text(encoding="utf-8").strip() == seen
 
 
-def test_spark_s_workers_alone_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = []
-    monkeypatch.setattr(worker.gc, "freeze", lambda: frozen.append(1))
-    worker.settle_worker()
-    assert frozen == []
-    worker.settle_worker.cache_clear()
-    monkeypatch.setattr(worker.TaskContext, "get", object)
-    worker.settle_worker()
-    worker.settle_worker()
-    assert frozen == [1]
-
-
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Backends of the pools that Arrow is told to use; nothing is changed in this process."""
@@ -269,16 +244,6 @@ needs_pandas = pytest.mark.skipif(importlib.util.find_spec("pandas") is None, re
 
 def loads_pandas(program: str, store: Path) -> bytes:
     return subprocess.run([sys.executable, "-c", program, str(store)], capture_output=True, check=True).stdout
-
-
-@pytest.mark.slow
-@needs_pandas
-def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
-    """pyarrow does, half a second long, when it makes an array of what may be a pandas one."""
-    with MessageStore.open(tmp_path / "store") as store:
-        for body in (b"first", b"second"):
-            store.append(Outgoing(topic="T", body=body, tags="a", keys="k", properties={"color": "red"}))
-    assert loads_pandas(READ, tmp_path / "store") == b"False\n"
 
 
 @pytest.mark.slow

@@ -19,9 +19,7 @@ from segmentlog.connector.write.rows import (
     QueueRules,
     SinkRows,
     maps_of_pairs,
-    pairs_of_headers,
     pairs_of_maps,
-    with_property,
 )
 from segmentlog.connector.write.schema import plan_columns
 from segmentlog.query.selection import UnknownTopicError
@@ -33,29 +31,11 @@ from support.store_builder import java_hash
 
 ARROW_MAP = pa.map_(pa.string(), pa.string())
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TEXTS = st.sampled_from(["", "a", "TAGS", "ü"])
-MAPS = st.lists(st.none() | st.lists(st.tuples(TEXTS, st.none() | TEXTS), max_size=3), max_size=6)
 
 
 def rows(maps: pa.MapArray) -> list[Any]:
     maps.validate(full=True)
     return [list(row) for row in maps.to_pylist()]
-
-
-@given(MAPS, st.integers(0, 3))
-def test_there_and_back(given: list[list[tuple[str, str | None]] | None], first: int) -> None:
-    array = pa.array(given, ARROW_MAP).slice(first)
-    assert rows(maps_of_pairs(pairs_of_maps(array), len(array))) == [row or [] for row in given[first:]]
-
-
-@given(MAPS, st.data())
-def test_one_more(given: list[list[tuple[str, str | None]] | None], data: st.DataObject) -> None:
-    values = data.draw(st.lists(st.none() | TEXTS, min_size=len(given), max_size=len(given)))
-    pairs = with_property(pairs_of_maps(pa.array(given, ARROW_MAP)), "key", pa.array(values, pa.string()))
-    wanted = [
-        (row or []) + ([] if value is None else [("key", value)]) for row, value in zip(given, values, strict=True)
-    ]
-    assert rows(maps_of_pairs(pairs, len(given))) == wanted
 
 
 def test_map_entries_hidden_by_a_null_are_dropped() -> None:
@@ -68,20 +48,6 @@ def test_map_entries_hidden_by_a_null_are_dropped() -> None:
 
 def whole_entries(maps: pa.MapArray) -> pa.StructArray:
     return pa.StructArray.from_arrays([maps.keys, maps.items], fields=[ARROW_MAP.key_field, ARROW_MAP.item_field])
-
-
-def test_headers() -> None:
-    given = pa.array(
-        [[{"key": "x", "value": b"0"}], [{"key": "a", "value": b"1"}, None], None, [{"key": "b", "value": None}]],
-        ARROW_HEADERS,
-    ).slice(1)
-    at, keys, values = pairs_of_headers(given)
-    assert (at.tolist(), keys.to_pylist(), values.to_pylist()) == ([0, 2], ["a", "b"], [b"1", None])
-
-
-def test_nothing() -> None:
-    assert rows(maps_of_pairs(pairs_of_maps(pa.array([], ARROW_MAP)), 0)) == []
-    assert rows(maps_of_pairs(with_property(None, "k", pa.array([None, None], pa.string())), 2)) == [[], []]
 
 
 def chooser(
@@ -111,12 +77,6 @@ def choose(
     )
     assert found.dtype == np.int32
     return found.tolist()
-
-
-def test_round_robin_continues_over_batches() -> None:
-    one = chooser(start=6, t=8)
-    assert choose(one, ["t"] * 5) == [6, 7, 0, 1, 2]
-    assert choose(one, ["t"] * 3) == [3, 4, 5]
 
 
 def test_each_topic_has_its_turn() -> None:
@@ -175,10 +135,6 @@ def test_queue_ids_that_cannot_be() -> None:
         choose(chooser(Selector.COLUMN, t=2), ["t", "t"], [0, -1], first=10)
     with pytest.raises(IllegalMessageError, match=r"row 11 of Spark partition 0 .* 2, and its topic has 2 queues"):
         choose(chooser(Selector.COLUMN, create=False, t=2), ["t", "t"], [1, 2], first=10)
-
-
-def test_no_rows_choose_no_queue() -> None:
-    assert choose(chooser(), []) == []
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "%DLQ%g"])
@@ -467,9 +423,3 @@ def test_a_huge_batch_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["body"][100:] for piece in pieces for row in piece.to_pylist()] == [b"%d" % at for at in range(50)]
     keys = [row["uniqKey"] for piece in pieces for row in piece.to_pylist()]
     assert [int(key[22:], 16) for key in keys] == list(range(50))
-
-
-def test_no_rows() -> None:
-    rows = rows_of({"body": TEXT}, topic="t")
-    assert convert(rows, body=texts()) == []
-    assert rows.rows == 0

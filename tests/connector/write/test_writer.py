@@ -73,11 +73,6 @@ def test_a_store_that_is_there_says_its_sizes_and_queues(store: Path) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_one_topic_needs_no_other(store: Path) -> None:
-    assert plan(store, topic="a").rules.counts == {"a": 3}
-    assert plan(store, topic="new").rules.counts == {}
-
-
 def test_topics_without_a_document(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     document = store / "config" / "topics.json"
     document.write_text('{"topicConfigTable": {"a": {"writeQueueNums": 7}, "c": {"writeQueueNums": 4}}}')
@@ -240,14 +235,6 @@ def test_attempts_that_the_commit_does_not_name_are_not_appended(tmp_path: Path)
         batch_writer(path).commit([zombie])
 
 
-def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    one = batch_writer(path)
-    with pytest.raises(IllegalMessageError, match="row 4 of Spark partition 2 has no body"):
-        task(one, ["a", "b", "c", "d", None], 2)
-    assert staged(path) == []
-
-
 def test_an_abort_deletes_the_staged_files_of_its_job(tmp_path: Path) -> None:
     path = tmp_path / "store"
     one, other = batch_writer(path), batch_writer(path)
@@ -320,32 +307,6 @@ def test_messages_that_cannot_be_stored_name_their_rows(tmp_path: Path, topic: s
     batch = pa.record_batch(rows, pa.schema([("body", pa.string()), ("topic", pa.string()), ("headers", kind)]))
     with pytest.raises(IllegalMessageError, match=problem):
         run_task(one, [batch], 1)
-
-
-def replay_after_a_lost_checkpoint(path: Path) -> set[str]:
-    """Run a stream whose checkpoint loses its newest files while the source grows; return rows in no batch.
-
-    Batches of at most three rows: 0-2, 3, then the checkpoint forgets the second, and five rows more arrive.
-    """
-    source = [f"row {number}" for number in range(9)]
-    for batch, rows in ((0, source[0:3]), (1, source[3:4]), (1, source[3:6]), (2, source[6:9])):
-        one = stream_writer(path)
-        one.commit([task(one, [*rows], 0, "query", batch)], batch)
-    return set(source) - set(bodies(path))
-
-
-def test_a_checkpoint_that_lost_its_newest_files_loses_no_row_in_silence(tmp_path: Path) -> None:
-    with pytest.raises(ChangedReplayError, match="batch 1 of query has 3 rows, and had 1 rows"):
-        replay_after_a_lost_checkpoint(tmp_path / "store")
-
-
-def test_small_batches_are_joined_and_large_batches_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_PIECE_BYTES", 100)
-    batches = [pa.record_batch([pa.array([b"x" * size])], names=["body"]) for size in (30, 30, 500, 30, 30, 30)]
-    pieces = list(writer._pieces(iter(batches)))
-    assert [len(each) for each in pieces] == [2, 1, 2, 1]
-    assert pieces[1] is batches[2]
-    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches(batches).combine_chunks())
 
 
 def test_a_late_abort_of_a_killed_driver_keeps_the_files_of_its_successor(tmp_path: Path) -> None:
@@ -446,10 +407,3 @@ def test_a_commit_waits_for_its_replicas(tmp_path: Path) -> None:
         assert len(list(read(confirmed, columns=("body",)))) == len(bodies(tmp_path / "copy")) == 3
     assert bodies(path) == list("aabbcc")
     assert log_bytes(tmp_path / "copy")[: committed.stop] == log_bytes(path)[: committed.stop]
-
-
-def test_output_mode_complete_and_save_mode_overwrite_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotSupportedError, match=r"output mode `complete`.*outputMode\('append'\)"):
-        source(tmp_path / "store").streamWriter(SCHEMA, True)
-    with pytest.raises(NotSupportedError, match="mode `overwrite`"):
-        source(tmp_path / "store").writer(SCHEMA, True)
