@@ -1,14 +1,11 @@
 import io
 import os
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from segmentlog.command import incoming
 from segmentlog.command.errors import UsageError
-from segmentlog.command.incoming import Fixed, Receipt, json_lines, text_lines
-from segmentlog.store import AppendedBatch
+from segmentlog.command.incoming import Fixed, json_lines, text_lines
 
 
 class Drops(io.BytesIO):
@@ -26,15 +23,6 @@ class Drops(io.BytesIO):
 def test_lines_do_not_depend_on_reads(size: int) -> None:
     blocks = list(text_lines(Drops(b"a\n\nbcdef\nlast", size), Fixed(topic="t")))
     assert [body for block in blocks for body in block.batch["body"].to_pylist()] == [b"a", b"", b"bcdef", b"last"]
-
-
-def test_json_ends_at_the_bad_line() -> None:
-    data = b'{"topic":"t","body":"1"}\n' * 5 + b"{\n" + b'{"topic":"t","body":"2"}\n'
-    blocks = list(json_lines(Drops(data, 30), Fixed()))
-    assert sum(block.batch.num_rows for block in blocks) == 5
-    bad = blocks[-1].bad
-    assert bad is not None
-    assert bad.problem.startswith("standard input: line 6 is not JSON: ")
 
 
 def test_times_are_text_or_milliseconds() -> None:
@@ -66,17 +54,3 @@ def test_a_pipe_that_is_ready_is_one_batch() -> None:
         sink.write(b"line\n" * 1000)
     with os.fdopen(read_end, "rb") as stdin:
         assert [block.batch.num_rows for block in text_lines(stdin, Fixed(topic="t"))] == [1000]
-
-
-def test_batches_add_up() -> None:
-    receipt = Receipt()
-    batch = pa.record_batch({"topic": ["b", "a", "b"], "queueId": pa.array([0, 1, 0], pa.int32())})
-    for start in (10, 12):
-        offsets = np.array([start, start * 2, start + 1])
-        receipt.add_batch(batch, AppendedBatch(offsets, offsets, offsets, 0))
-    assert receipt.messages == 6
-    assert [tuple(row.values()) for row in receipt.table().to_pylist()] == [("a", 1, 2, 20, 24), ("b", 0, 4, 10, 13)]
-
-
-def test_an_empty_receipt_has_columns() -> None:
-    assert Receipt().table().column_names == ["topic", "queueId", "messages", "firstOffset", "lastOffset"]

@@ -1,4 +1,3 @@
-import errno
 import os
 import signal
 import subprocess
@@ -9,7 +8,6 @@ import pytest
 
 import segmentlog
 from segmentlog.command import catalogue
-from segmentlog.command.output import writers
 from segmentlog.command.verbs import describe
 from support.commands import INSTALLED, run_command
 from support.small_store import write_small_store
@@ -53,16 +51,6 @@ def test_a_missing_verb_and_a_missing_store() -> None:
     assert (ran.code, ran.out, ran.err) == (2, b"", run_command("--help").out.decode())
     assert "the following arguments are required: STORE" in run_command("topics").err
     assert run_command("topics", "--json").error["code"] == "SEGMENTLOG_USAGE"
-
-
-def test_an_error_of_the_system(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(writers.JsonLines, "write", failing)
-    error = run_command("topics", store, "--json", "-w", tmp_path / "rows.jsonl").error
-    assert error["code"] == "OS_ERROR"
-    assert error["found"] == "No space left on device"
 
 
 def test_a_fault_of_ours_is_reported_with_its_traceback(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,45 +1,22 @@
-import argparse
 from pathlib import Path
 
 import pytest
 
 from segmentlog.command.parser import Parser, typed
 from segmentlog.command.selection import (
-    MESSAGE_COLUMNS,
     Selection,
     add_day,
     add_selection,
     asked_window,
-    opened,
-    parse_at,
     parse_end,
     parse_start,
     selected_spec,
-    source_of,
 )
 from segmentlog.query.body_search import JsonEquals
 from segmentlog.query.position import At, AtTime, Earliest, Last, Latest, Position
-from segmentlog.query.times import Clock, Instant, parse_time
-from segmentlog.store import NATIVE_SCHEMA, ConfigError, NotAStoreError, OffsetOutOfRangeError, QueueKey
+from segmentlog.query.times import Clock, Instant
+from segmentlog.store import ConfigError, OffsetOutOfRangeError
 from support.known_store import START_MS
-
-
-def test_the_store_and_its_log_elsewhere(store: Path, tmp_path: Path) -> None:
-    options = argparse.Namespace(store=str(store), commit_log=[], storage=[], cache_dir=None)
-    with opened(options) as found:
-        assert found.path == str(store)
-    assert "orders" in source_of(options).open().topics()
-    moved = argparse.Namespace(store=str(store), commit_log=[str(store / "commitlog")], storage=[], cache_dir=None)
-    assert "orders" in source_of(moved).open().topics()
-
-
-def test_no_store(tmp_path: Path) -> None:
-    options = argparse.Namespace(store=str(tmp_path), commit_log=[], storage=[], cache_dir=None)
-    with pytest.raises(NotAStoreError):
-        opened(options)
-    with pytest.raises(NotAStoreError):
-        source_of(options).open()
-
 
 DAY_MS = 86_400_000
 
@@ -94,25 +71,11 @@ def test_wrong_windows(flags: list[str], problem: str) -> None:
         asked(*flags)
 
 
-def test_a_flag_of_a_time_alone() -> None:
-    assert parse_at("@5") == AtTime(parse_time("@5")) == at(5)
-    with pytest.raises(ConfigError, match="`noon` is not a time"):
-        parse_time("noon")
-
-
 def selection(store: Path, *arguments: str) -> Selection:
     parser = Parser("cat", "messages")
     add_selection(parser)
     options = parser.parse([str(store), *arguments])
     return Selection(options, selected_spec(options, ("queueId", "queueOffset")))
-
-
-def test_queues_and_positions(store: Path) -> None:
-    found = selection(store, "orders", "-p", "1,3")
-    assert sorted(found.queues) == [QueueKey("orders", 1), QueueKey("orders", 3)]
-    assert found.scan(Earliest(), Latest()).count() == 200
-    assert found.scan(Last(5), Latest()).count() == 10
-    assert found.scan(At(90), At(95)).to_arrow().column_names == ["queueId", "queueOffset"]
 
 
 def test_a_start_after_the_end_of_a_queue_reads_nothing_of_it(store: Path) -> None:
@@ -138,7 +101,3 @@ def test_a_value_is_a_text_and_maybe_a_number_bool_or_null_of_json(
 ) -> None:
     (found,) = selection(store, "orders", "--json-path", "$.a", "--equals", text).spec.predicate.bodies
     assert found == JsonEquals(("a",), values)  # type: ignore[arg-type]
-
-
-def test_the_columns_of_a_complete_message_exist() -> None:
-    assert set(MESSAGE_COLUMNS) <= set(NATIVE_SCHEMA.names)

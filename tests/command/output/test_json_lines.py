@@ -7,28 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from segmentlog.command.output.json_lines import bodies, escaped, hexadecimal, instants, json_lines, string_buffers
-
-
-@given(st.lists(st.none() | st.binary(max_size=6) | st.text(max_size=4).map(str.encode)), st.integers(0, 3))
-def test_each_body_is_text_or_hexadecimal(values: list[bytes | None], skipped: int) -> None:
-    """Also of a slice: its buffers begin before its first value."""
-    found = bodies(pa.array(values, pa.binary()).slice(skipped))
-    assert hexadecimal(pa.array([], pa.binary())).to_pylist() == []
-    for value, text, digits in zip(
-        values[skipped:], found.text.to_pylist(), found.hexadecimal.to_pylist(), strict=True
-    ):
-        if value is None:
-            assert (text, digits) == (None, None)
-            continue
-        try:
-            assert (text, digits) == (value.decode(), None)
-        except UnicodeDecodeError:
-            assert (text, digits) == (None, value.hex())
-    if len(found.text):
-        offsets, _ = string_buffers(found.text)
-        texts = "".join(found.text.drop_null().to_pylist())
-        assert offsets[-1] - offsets[0] == len(texts.encode())  # a null has no bytes, which would be searched
+from segmentlog.command.output.json_lines import escaped, instants, json_lines
 
 
 @pytest.mark.parametrize(("us", "text"), [(-1_000, "1969-12-31T23:59:59.999Z"), (None, None)])

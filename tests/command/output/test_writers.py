@@ -3,14 +3,12 @@ import gc
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from segmentlog.command import console
-from segmentlog.command.console import Console
 from segmentlog.command.output import writers
 from segmentlog.command.output.formats import Format, Pace
 from segmentlog.command.output.writers import csv_batch, writer_of
@@ -79,20 +77,6 @@ def test_parquet_writes_row_groups_as_it_goes(monkeypatch: pytest.MonkeyPatch) -
     assert found.read().equals(TABLE)
 
 
-def test_a_table_is_rich_on_a_terminal_only() -> None:
-    streams: dict[str, Any] = {"stdin": io.BytesIO(), "stdout": io.BytesIO(), "stderr": io.StringIO()}
-    console = Console(is_terminal=True, has_colour=True, **streams)
-    sink = io.BytesIO()
-    writer_of(Format.TABLE, sink, BATCH.schema, console).write(BATCH)
-    assert "\x1b[1m" in sink.getvalue().decode()
-    assert "\x1b" not in written(Format.TABLE, BATCH).decode()
-    sink = io.BytesIO()
-    writer = writer_of(Format.CSV, sink, BATCH.schema, console)
-    writer.write(BATCH)
-    writer.close()
-    assert b'a ""b"", c\\nd' in sink.getvalue()
-
-
 @pytest.mark.parametrize("format_", Format)
 def test_an_abandoned_writer_writes_nothing_more(format_: Format) -> None:
     sink = io.BytesIO()
@@ -152,10 +136,6 @@ def test_each_column_is_flat() -> None:
         },
         {"queueId": None, "body": None, "bodyHex": "ff", "properties": None, "storeTimestamp": None},
     ]
-
-
-def test_a_terminal_gets_no_control_characters() -> None:
-    assert csv_batch(FLAT, is_escaped=True)["body"].to_pylist() == ["a\\x1b", None]
 
 
 def test_a_file_is_complete_or_absent(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

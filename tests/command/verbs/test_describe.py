@@ -138,16 +138,6 @@ def test_a_report_of_all_and_of_some_topics_and_a_page_in_a_new_file(
     assert run_command("profile", store, "ordres").code == 2
 
 
-def test_the_table_has_the_numbers_of_topics_and_groups(store: Path) -> None:
-    rows = run_command("metrics", store, "--json").rows
-    found = {(row["metric"], row["topic"], row["group"]): row["value"] for row in rows}
-    (orders,) = (row for row in run_command("topics", store, "--json").rows if row["topic"] == "orders")
-    assert found["topic_messages", "orders", None] == orders["messages"]
-    assert found["topic_bytes", "orders", None] == orders["bytes"]
-    lag = run_command("lag", store, "etl", "--json").rows
-    assert found["group_lag_messages", "orders", "etl"] == sum(row["messages"] for row in lag)
-
-
 def test_a_scrape_has_the_same_numbers(store: Path) -> None:
     rows = run_command("metrics", store, "--json").rows
     command = [sys.executable, "-m", "segmentlog.command", "metrics", str(store), "--listen", "127.0.0.1:0"]

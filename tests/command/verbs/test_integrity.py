@@ -105,24 +105,6 @@ def test_a_whole_store_is_copied_without_findings(real: Path, tmp_path: Path) ->
     assert run_command("verify", tmp_path / "copy").code == 0
 
 
-def test_damage_is_a_finding(real: Path, tmp_path: Path) -> None:
-    first = min((real / "commitlog").iterdir())
-    first.write_bytes(b"\xff" * 200 + first.read_bytes()[200:])
-    ran = run_command("salvage", real, tmp_path / "copy")
-    assert ran.code == 1
-    assert "no whole records" in ran.text
-    assert str(tmp_path / "copy") in ran.text
-
-
-def test_a_target_with_a_file_is_left_alone(real: Path, tmp_path: Path) -> None:
-    (tmp_path / "copy").mkdir()
-    (tmp_path / "copy" / "mine").touch()
-    ran = run_command("salvage", real, tmp_path / "copy")
-    assert (ran.code, ran.out) == (2, b"")
-    assert str(tmp_path / "copy") in ran.err
-    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["mine"]
-
-
 def test_the_size_of_queue_files_is_the_callers(real: Path, tmp_path: Path) -> None:
     assert run_command("salvage", real, tmp_path / "copy", "--queue-segment-entries", 50).code == 0
     files = [path for path in (tmp_path / "copy" / "consumequeue").rglob("0*") if path.is_file()]

@@ -84,6 +84,8 @@ def test_a_table_has_few_columns(store: Path) -> None:
     lines = run_command("cat", store, "orders", "-n", "1").text.splitlines()
     assert lines[0].split() == ["topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body"]
     assert len(lines) == 3
+    assert "\x1b" not in "".join(lines)
+    assert "\x1b[1mtopic" in run_command("cat", store, "orders", "-n", "1", terminal=True).text
 
 
 def test_a_template_as_of_kcat(store: Path) -> None:
@@ -297,26 +299,6 @@ def test_damage_is_shown_and_is_a_finding(tmp_path: Path) -> None:
     assert ran.code == 1
     assert ran.rows[-1]["field"] == "problem"
     assert ran.rows[-1]["value"].startswith("the CRC-32 of the body")
-
-
-@pytest.mark.parametrize(
-    ("verb", "column", "values"),
-    [
-        ("delayed", "state", ["pending", "pending"]),
-        ("dead-letters", "exhausted", [1]),
-        ("trace", "error", [None, "the type of the entry is unknown"]),
-        ("transactions", "outcome", ["pending"]),
-    ],
-)
-def test_rows_are_printed_as_python_returns_them(
-    verb: str, column: str, values: list[str | None], tmp_path: Path
-) -> None:
-    path = build_system_store(tmp_path / "broker-a")
-    rows = run_command(verb, path, "--json").rows
-    expected = getattr(segmentlog.open(path), verb.replace("-", "_"))().to_arrow()
-    assert [list(row) for row in rows] == [expected.schema.names] * len(values)
-    assert [row[column] for row in rows] == expected[column].to_pylist() == values
-    assert run_command(verb, path).text.split()[0] == "brokerName"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from segmentlog.command.verbs import moving as verb
 from segmentlog.jobs import replay as job
 from segmentlog.jobs.backfill import Files, Length, Request
 from segmentlog.jobs.report import Report
-from segmentlog.store import NATIVE_SCHEMA, MessageStore, Outgoing
+from segmentlog.store import MessageStore, Outgoing
 from support.commands import run_command
 from support.scale import scale
 from support.scripted_broker import SEND, ScriptedBroker
@@ -67,23 +67,6 @@ def test_all_flags(calls: list[Call], store: Path, tmp_path: Path) -> None:
         "maxBytesPerPartition": "9m",
     }
     assert how["catches_up"]
-
-
-def test_days_are_those_of_the_zone_that_is_set(
-    calls: list[Call], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEGMENTLOG_TZ", "Asia/Shanghai")
-    flags = ["--to", tmp_path / "lake", "--day", "2026-01-31"]
-    run_command("backfill", store, "orders", *flags)
-    run_command("backfill", store, "orders", *flags, "--tz", "Europe/Berlin")
-    assert [str(request.zone) for request, _, _ in calls] == ["Asia/Shanghai", "Europe/Berlin"]
-    assert [len(request.windows()) for request, _, _ in calls] == [1, 1]
-
-
-def test_every_column(calls: list[Call], store: Path, tmp_path: Path) -> None:
-    run_command("backfill", store, "orders", "--day", "2026-01-31", "--to", tmp_path / "lake", "--columns", "*")
-    ((request, _, _),) = calls
-    assert request.columns == tuple(NATIVE_SCHEMA.names)
 
 
 def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], store: Path, tmp_path: Path) -> None:
@@ -202,17 +185,6 @@ def test_positions_queues_and_keys_choose_messages(path: Path) -> None:
         assert sorted(bodies(broker)) == ["0/7", "0/9", "2/7", "2/9"]
         missing = run_command(*flags(path, broker, "--key", "k7", "--key", "q1", "--from", 9)).error
     assert missing["found"] == "--key: no message between start and end has `k7`"
-
-
-def test_a_repetition_sends_nothing_and_another_job_is_refused(path: Path) -> None:
-    with ScriptedBroker({"orders": QUEUES}) as broker:
-        assert run_command(*flags(path, broker)).code == 0
-        ran = run_command(*flags(path, broker))
-        assert (ran.code, json.loads(ran.out)["sent"]) == (0, 0)
-        assert "--again sends them once more" in ran.err
-        other = run_command(*flags(path, broker, "--tag", "paid")).error
-        assert "is of another job: tag was None, and is 'paid'" in other["found"]
-        assert len(broker.sent) == QUEUES * MESSAGES
 
 
 def command(path: Path, broker: ScriptedBroker) -> list[str]:

@@ -81,13 +81,6 @@ def test_ctrl_c_ends_it_and_watch_shows_a_status(
     assert signal.getsignal(signal.SIGINT) is former
 
 
-def test_files_for_tls_that_are_missing_end_it(tmp_path: Path, log: bytes) -> None:
-    missing = [str(tmp_path / name) for name in ("a.pem", "a.key", "ca.pem")]
-    with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
-        where = [f"127.0.0.1:{master.port}", tmp_path / "copy", "--segment-bytes", SEGMENT_BYTES]
-        assert missing[0] in run_command("replicate", *where, "--tls", *missing, "--json").error["found"]
-
-
 def asked(*words: object) -> argparse.Namespace:
     return find_verb("replicate").parser().parse([str(each) for each in words])
 

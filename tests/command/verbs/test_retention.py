@@ -139,17 +139,6 @@ def test_a_configuration_that_cannot_be_read_is_an_error(
     assert (found, error["code"]) == (2, code)
 
 
-def test_files_with_unread_messages_of_a_protected_group_are_kept(store: Path, conf: Path) -> None:
-    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80", "--protect", "g")
-    _, kept = ran("plan", store, *options)
-    assert kept["runs"][0]["deleted"] == []
-    assert kept["runs"][0]["wanted"] == "unread: group g has no offsets yet"
-    assert "the rest is kept" in text("plan", store, *options)
-    _, forced = ran("plan", store, *options, "--hard-limit-percent", 79)
-    assert forced["runs"][0]["diskWins"]
-    assert len(forced["runs"][0]["deleted"]) > 3
-
-
 def test_files_are_archived_as_the_plan_reports(store: Path, conf: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10", "--archive", archive)
