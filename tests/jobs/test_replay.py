@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-import segmentlog
 from segmentlog.jobs import replay
 from segmentlog.jobs.replay import ReplaySettings
 from segmentlog.jobs.report import Report
 from segmentlog.query.source import StoreSource
-from segmentlog.store import ChangedReplayError, ConfigError, FormatError, MessageStore, Outgoing, QueueKey
+from segmentlog.store import ChangedReplayError, ConfigError, FormatError, MessageStore, Outgoing
 from segmentlog.store.sink import last_commit
 from support.jobs_without_spark import killed_replay, replay_without_spark
 from support.processes import fork_server
-from support.replays import MESSAGES, PART_BYTES, QUEUES, build_source, check_same, replayed, rows
+from support.replays import MESSAGES, QUEUES, build_source, check_same, replayed, rows
 from support.written_stores import SMALL
 
 if TYPE_CHECKING:
@@ -219,19 +218,3 @@ def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, pro
             stop=threading.Event(),
         )
     assert sorted(each.name for each in path.parent.iterdir()) == ["link", "source"]
-
-
-@pytest.mark.parametrize("speed", [None, 0.001])
-def test_parts_follow_each_other_and_cover_all_messages(path: Path, speed: float | None) -> None:
-    reader = StoreSource.of(str(path)).open()
-    scan = segmentlog.open(path).scan(["orders", "payments"])
-    cuts, times = replay._cut(reader, scan.ranges, ReplaySettings(speed=speed, part_bytes=PART_BYTES))
-    plan = replay._Plan("app", cuts, times)
-    assert len(plan) > 1
-    at = {each.key: each.start for each in scan.ranges}
-    ends: dict[QueueKey, int] = {}
-    for number in range(len(plan)):
-        for each in plan.part(number):
-            assert each.start == at[each.key]
-            at[each.key] = ends[each.key] = each.stop
-    assert ends == {each.key: each.stop for each in scan.ranges}

@@ -1,6 +1,4 @@
 import json
-import os
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,22 +40,6 @@ def test_requests_larger_than_a_socket_takes_are_sent_in_parts() -> None:
             assert connection.problem is None
         assert found == asked
         assert [each.body for each in broker.sent] == [body] * 3
-
-
-def test_waiting_ends_in_time_and_by_a_closed_connection() -> None:
-    gate = threading.Event()
-
-    def script(_: Request) -> bytes:
-        gate.wait(5)
-        raise ConnectionError
-
-    with ScriptedBroker({}, script) as broker, Connection(Address("127.0.0.1", broker.port)) as connection:
-        connection.submit(21, {})
-        assert wait([connection], 0.05) == []
-        assert connection.problem is None
-        gate.set()
-        assert wait([connection], 5) == [(connection, [])]
-        assert "the other end closed it" in str(connection.problem)
 
 
 @pytest.mark.parametrize(
@@ -275,30 +257,11 @@ def test_lines_are_json_and_numbers_stay_within_sectors(tmp_path_factory: pytest
     assert [json.loads(line)["next"] for line in content.splitlines()] == [0, 3, offset]
 
 
-def test_a_second_process_is_kept_out(path: str) -> None:
-    with opened(path), pytest.raises(ConfigError, match="used by another process"):
-        opened(path)
-
-
-@pytest.mark.parametrize("asked", [{"topic": ["payments"]}, {"broker": "other:10911"}])
-def test_the_file_of_another_job_is_refused(path: str, asked: dict[str, object]) -> None:
-    opened(path).__exit__()
-    before = Path(path).read_bytes()
-    with pytest.raises(ConfigError, match=f"of another job: {next(iter(asked))} was"):
-        opened(path, **asked)
-    assert Path(path).read_bytes() == before
-
-
 def test_a_job_without_messages_is_refused_and_leaves_no_job(path: str) -> None:
     with pytest.raises(ConfigError, match="no messages found between start and end"):
         opened(path, [QueueRange(A, 3, 3)])
     with opened(path) as progress:
         assert len(progress.left()) == 3
-
-
-def test_a_file_in_no_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        opened(str(tmp_path / "missing" / "state"))
 
 
 @given(st.integers(0, 500), st.binary(max_size=20))
@@ -309,15 +272,3 @@ def test_a_damaged_file_is_refused(tmp_path_factory: pytest.TempPathFactory, at:
     path.write_bytes(content[:at] + data)
     with suppress(FormatError, ConfigError), opened(str(path)) as progress:
         assert set(progress.queues) == {A, B}
-
-
-def test_a_kill_while_a_file_is_made_leaves_none(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "rename", killed)
-    with pytest.raises(KeyboardInterrupt):
-        opened(path)
-    monkeypatch.undo()
-    with opened(path) as progress:
-        assert len(progress.left()) == 3

@@ -18,7 +18,6 @@ from segmentlog.jobs.statistics import (
     DIMENSIONS,
     Partial,
     Statistics,
-    _over_time,
     bucket_of,
     cardinality,
     least_of,
@@ -269,16 +268,6 @@ def test_hostile_names_of_topics_are_text_in_plots(found: Statistics) -> None:
     assert "\x00" not in page
     assert HOSTILE in page
     assert "订单" in page
-
-
-def test_one_minute_is_as_wide_as_a_minute() -> None:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - each process that collects tests would load it
-
-    axes = Figure().add_subplot()
-    minutes = pa.table({"minute": pa.array([60_000 * 29_000_000], pa.timestamp("ms", "UTC")), "messages": [5]})
-    _over_time(axes, minutes)
-    first, last = axes.get_xlim()  # days
-    assert 1 <= (last - first) * 24 * 60 < 2
 
 
 def test_a_store_without_messages_has_no_plots(tmp_path: Path) -> None:

@@ -150,13 +150,6 @@ def killed(*_: object) -> None:
     raise OSError("killed")
 
 
-def test_a_part_that_was_removed_is_missing_again(lake: Path) -> None:
-    files = _opened(lake)
-    files.write(PART, None)
-    shutil.rmtree(lake / "day=2026-01-31")
-    assert files.parts() == []
-
-
 def test_leftovers_of_a_killed_run_are_removed(lake: Path, control: Path) -> None:
     _opened(lake).close()
     staged = control / "staging" / "0123" / "spark" / "_temporary"

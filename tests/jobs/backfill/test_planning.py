@@ -1,7 +1,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC
 from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -50,11 +49,6 @@ def test_days_of_a_zone_have_23_to_25_hours() -> None:
     assert (found.end_ms - found.start_ms) // HOUR_MS == 23
 
 
-def test_a_part_is_the_same_after_its_text() -> None:
-    part = _part(3, q0=(5, 9), q1=(0, 0))
-    assert Part.from_json(part.to_json()) == part
-
-
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"window": [1], "number": 0, "plannedMs": 0, "offsets": []}'])
 def test_a_text_that_is_not_a_part(text: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
@@ -75,22 +69,12 @@ def test_a_part_knows_the_ends_of_earlier_parts(tmp_path: Path) -> None:
     assert rest.after == {key: end for key, (_, end) in begun.offsets.items()}
 
 
-def test_a_window_is_finished_by_a_part_planned_after_it() -> None:
-    assert not _part(0, START_MS + DAY_MS - 1).finishes
-    assert _part(0, START_MS + DAY_MS).finishes
-
-
 def test_parts_of_a_window_are_in_order_and_the_last_end_counts() -> None:
     parts = [_part(1, q0=(9, 12)), _part(0, q0=(5, 9), q1=(1, 2))]
     ((window, found),) = held(parts).items()
     assert window.start_ms == START_MS
     assert [each.number for each in found] == [0, 1]
     assert ends_of(parts) == {ORDERS_0: 12, ORDERS_1: 2}
-
-
-def test_a_window_is_shown_in_utc() -> None:
-    assert str(Window(START_MS, START_MS + 1)) == "[2026-01-31T00:00:00Z, 2026-01-31T00:00:00.001Z)"
-    assert list(windows(START_MS, START_MS + 1, Length.DAY, UTC)) == [Window(START_MS, START_MS + DAY_MS)]
 
 
 NOW_MS = START_MS + 100 * DAY_MS
@@ -225,7 +209,7 @@ def test_windows_of_messages_that_no_push_has_are_an_error_unless_they_are_skipp
     store, archive = tmp_path / "store", f"file://{tmp_path}/archive"
     append_at(store, [START_MS] * 50)
     archive_push(store, archive)
-    append_at(store, [START_MS + DAY_MS] * 600 + [START_MS + 2 * DAY_MS] * 600)
+    append_at(store, [START_MS + DAY_MS] * 250 + [START_MS + 2 * DAY_MS] * 250)
     for segment in sorted((store / "commitlog").iterdir())[:-1]:  # all of the second day was never pushed
         segment.unlink()
     archive_push(store, archive)

@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,50 +65,41 @@ def forget(lake: Lake) -> None:
             each.unlink()
 
 
-def test_commits_that_the_log_forgot_are_in_the_ledger(lake: Lake) -> None:
+def lose_ledger(lake: Lake) -> None:
+    (ledger,) = (lake.table / "_segmentlog").glob("*.ledger")
+    ledger.unlink()
+
+
+def compact(lake: Lake) -> None:
+    table = lake.load()
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+MAINTENANCE: dict[str, Callable[[Lake], object]] = {
+    "the log forgets commits, which are in the ledger": forget,
+    "the ledger is lost, and written again from the log": lose_ledger,
+    "compaction and vacuum": compact,
+    "a restore removes parts": lambda lake: lake.load().restore(1),
+}
+
+
+@pytest.mark.parametrize("name", MAINTENANCE)
+def test_each_part_is_there_once_after_maintenance(lake: Lake, name: str) -> None:
     write_all(lake, range(3))
-    forget(lake)
-    target = lake.target()
-    target.open()
-    assert sorted(each.window for each in target.parts()) == [part_of(number).window for number in range(3)]
-    target.close()
+    MAINTENANCE[name](lake)
     write_all(lake)
     assert lake.rows().equals(expected())
+    forget(lake)
+    lake.target().open()
 
 
 def test_a_ledger_that_lacks_forgotten_parts_is_an_error(lake: Lake) -> None:
     write_all(lake, range(3))
     forget(lake)
-    for each in (lake.table / "_segmentlog").glob("*.ledger"):
-        each.unlink()
+    lose_ledger(lake)
     with pytest.raises(ConfigError, match="has 3 parts of this job, and its log and ledger name 1"):
         lake.target().open()
-
-
-def test_a_lost_ledger_is_written_again_from_the_log(lake: Lake) -> None:
-    write_all(lake, range(3))
-    (ledger,) = (lake.table / "_segmentlog").glob("*.ledger")
-    ledger.unlink()
-    write_all(lake)
-    assert ledger.exists()
-    assert lake.rows().equals(expected())
-
-
-def test_a_vacuum_and_a_compaction_leave_the_rows(lake: Lake) -> None:
-    write_all(lake, range(3))
-    table = lake.load()
-    table.optimize.compact()
-    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    write_all(lake)
-    assert lake.rows().equals(expected())
-
-
-def test_parts_that_a_restore_removed_are_written_again(lake: Lake) -> None:
-    write_all(lake, range(3))
-    lake.load().restore(1)
-    assert lake.rows().equals(expected(1))
-    write_all(lake)
-    assert lake.rows().equals(expected())
 
 
 def set_rules(lake: Lake, features: list[str] | None, field: dict[str, Any] | None = None, version: int = 7) -> None:

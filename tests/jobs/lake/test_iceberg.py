@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,57 +91,57 @@ def test_one_snapshot_has_a_part_and_names_it(lake: Lake) -> None:
     assert all('"offsets":[["orders",0,' in each["segmentlog.part"] for each in summaries)
 
 
-def test_expired_snapshots_do_not_make_parts_unknown(lake: Lake) -> None:
-    write_all(lake, range(3))
-    table = lake.load()
-    old = [each.snapshot_id for each in table.snapshots()][:-1]
-    table.maintenance.expire_snapshots().by_ids(old).commit()
-    assert len(lake.load().snapshots()) == 1
-    write_all(lake)
-    assert lake.rows().equals(expected())
+def snapshots(lake: Lake) -> list[int]:
+    return [each.snapshot_id for each in lake.load().snapshots()]
 
 
-@pytest.mark.parametrize("ref", ["tag", "branch", None])
-def test_a_snapshot_that_expired_in_between_does_not_make_older_parts_unknown(lake: Lake, ref: str | None) -> None:
-    write_all(lake, range(3))
-    first, second, _ = [each.snapshot_id for each in lake.load().snapshots()]
-    if ref is not None:
-        manage = lake.load().manage_snapshots()
-        (manage.create_tag if ref == "tag" else manage.create_branch)(first, "kept").commit()
-    lake.load().maintenance.expire_snapshots().by_id(second).commit()
-    write_all(lake)
-    assert lake.rows().equals(expected())
+def expire_second(lake: Lake) -> None:
+    lake.load().maintenance.expire_snapshots().by_id(snapshots(lake)[1]).commit()
 
 
-def test_parts_of_rolled_back_snapshots_that_expired_are_written_again(lake: Lake) -> None:
-    write_all(lake, range(3))
-    first, *others = [each.snapshot_id for each in lake.load().snapshots()]
-    lake.load().manage_snapshots().rollback_to_snapshot(first).commit()
+def tag_first_and_expire_second(lake: Lake) -> None:
+    lake.load().manage_snapshots().create_tag(snapshots(lake)[0], "kept").commit()
+    expire_second(lake)
+
+
+def branch_first_and_expire_second(lake: Lake) -> None:
+    lake.load().manage_snapshots().create_branch(snapshots(lake)[0], "kept").commit()
+    expire_second(lake)
+
+
+def roll_back(lake: Lake) -> None:
+    lake.load().manage_snapshots().rollback_to_snapshot(snapshots(lake)[0]).commit()
+    assert lake.rows().equals(expected(1))
+
+
+def roll_back_and_expire(lake: Lake) -> None:
+    others = snapshots(lake)[1:]
+    roll_back(lake)
     lake.load().maintenance.expire_snapshots().by_ids(others).commit()
-    write_all(lake)
-    assert lake.rows().equals(expected())
 
 
-def test_parts_that_were_written_again_are_there_once_after_the_table_is_set_forward(lake: Lake) -> None:
-    write_all(lake, range(3))
-    first, _, last = [each.snapshot_id for each in lake.load().snapshots()]
-    lake.load().manage_snapshots().rollback_to_snapshot(first).commit()
+def set_forward_after_parts_were_written_again(lake: Lake) -> None:
+    last = snapshots(lake)[2]
+    roll_back(lake)
     write_all(lake)
     lake.load().manage_snapshots().set_current_snapshot(last).commit()
     assert lake.rows().equals(expected(3))
-    write_all(lake)
-    assert lake.rows().equals(expected())
 
 
-def test_parts_of_snapshots_that_are_rolled_back_are_written_again(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    "maintain",
+    [
+        expire_second,
+        tag_first_and_expire_second,
+        branch_first_and_expire_second,
+        roll_back,
+        roll_back_and_expire,
+        set_forward_after_parts_were_written_again,
+    ],
+)
+def test_each_part_is_there_once_after_maintenance(lake: Lake, maintain: Callable[[Lake], None]) -> None:
     write_all(lake, range(3))
-    table = lake.load()
-    table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
-    assert lake.rows().equals(expected(1))
-    target = lake.target()
-    target.open()
-    assert [each.window for each in target.parts()] == [part_of(0).window]
-    target.close()
+    maintain(lake)
     write_all(lake)
     assert lake.rows().equals(expected())
 

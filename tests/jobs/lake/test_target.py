@@ -19,7 +19,6 @@ from segmentlog.jobs.lake.target import (
     Attempts,
     Job,
     TargetChangedError,
-    columns_of,
 )
 from segmentlog.query.ledgers import TargetUnclearError
 from segmentlog.query.parts import Row, month_of, pack, unpack
@@ -76,10 +75,6 @@ def file_of(attempt: Attempt, name: str) -> DataFile:
     return DataFile(name, 1, 1, (), "{}")
 
 
-def files(path: Path) -> list[str]:
-    return sorted(str(each.relative_to(path)) for each in path.rglob("*") if each.is_file())
-
-
 def none() -> set[str | None]:
     return set()
 
@@ -100,22 +95,6 @@ def age(attempt: Attempt, hours: float = 25) -> None:
         os.utime(each, (old_s, old_s))
 
 
-def test_a_finished_attempt_has_the_committed_files_only(attempts: Attempts) -> None:
-    attempt = attempts.start()
-    kept = [file_of(attempt, "queueId=1/a"), file_of(attempt, "b")]
-    file_of(attempt, "queueId=1/c")
-    attempt.finish(kept)
-    assert files(place_of(attempt)) == ["b", "queueId=1/a"]
-
-
-def test_an_attempt_that_committed_nothing_goes(attempts: Attempts, tmp_path: Path) -> None:
-    attempt = attempts.start()
-    file_of(attempt, "a")
-    for _ in range(2):  # the second time it is gone
-        attempt.finish([])
-        assert not place_of(attempt).exists()
-
-
 def test_an_attempt_without_a_commit_goes_when_its_newest_file_is_older_than_a_day(attempts: Attempts) -> None:
     attempt = attempts.start()
     file_of(attempt, "queueId=1/a")
@@ -127,22 +106,6 @@ def test_an_attempt_without_a_commit_goes_when_its_newest_file_is_older_than_a_d
     age(attempt)
     assert attempts.clean(none(), none) == 1
     assert not place_of(attempt).exists()
-
-
-def test_an_attempt_that_the_ledger_or_the_snapshot_names_stays(attempts: Attempts) -> None:
-    attempt = attempts.start()
-    file_of(attempt, "a")
-    age(attempt)
-    asked: list[bool] = []
-
-    def committed() -> set[str | None]:
-        asked.append(True)
-        return {None, attempt.id}
-
-    assert attempts.clean({attempt.id}, committed) == 0
-    assert asked == []
-    assert attempts.clean(none(), committed) == 0
-    assert files(place_of(attempt)) == ["a"]
 
 
 @pytest.mark.parametrize(("table", "job"), [("other", "job"), ("", "other")])
@@ -526,17 +489,6 @@ def test_a_store_is_the_same_by_another_path(lake: Lake, tmp_path: Path) -> None
     assert len(opened_by(lake, store)) == 1  # it got an id meanwhile
 
 
-def test_a_store_is_known_by_its_id_when_it_was_moved(lake: Lake, tmp_path: Path) -> None:
-    for name in ("first", "moved"):
-        (tmp_path / name / ".segmentlog").mkdir(parents=True)
-        (tmp_path / name / ".segmentlog" / "id").write_text("0" * 32)
-    target = lake.target(job=Job(request(store=tmp_path / "first")))
-    target.open()
-    target.write(part_of(0), Frame(rows_of(0)))
-    target.close()
-    assert len(opened_by(lake, tmp_path / "moved")) == 1
-
-
 def test_a_job_that_reads_another_store_is_refused_unless_it_is_asked_for(lake: Lake, tmp_path: Path) -> None:
     write_all(lake, [0])
     with pytest.raises(ConfigError, match=r"messages of orders from a job that reads /data/store\. .*--new-job"):
@@ -595,11 +547,6 @@ def test_a_location_that_cannot_be_written_is_an_error(lake: Lake, tmp_path: Pat
         target = IcebergTarget("lake.messages", COLUMNS, Job(request()), catalog="test", properties=catalog)
     with pytest.raises(ConfigError, match="cannot be opened or created"):
         target.open()
-
-
-def test_columns_of_a_request_have_their_arrow_types() -> None:
-    pytest.importorskip("pyspark")
-    assert columns_of(request()) == COLUMNS
 
 
 def test_more_partitions_than_open_files_are_written(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
