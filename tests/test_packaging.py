@@ -1,8 +1,6 @@
 """The distributions: what is in them, and that the wheel works as a file on ``sys.path``."""
 
 import email
-import json
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from support.distributions import build, environment
+from support.distributions import build
 
 ROOT = Path(__file__).parents[1]
 
@@ -84,22 +82,6 @@ def test_a_source_distribution_has_tests_and_documents(tmp_path: Path) -> None:
     needed += " tests/conformance/fixtures/basic-5.3.3/store.tar.gz tests/interop/oracle/run benchmarks/run.py"
     assert {*needed.split(), "notebooks/01_read_a_store.ipynb", "scripts/setup_env.py"} <= found
     assert [name for name in found if "__pycache__" in name or name.startswith(".venv")] == []
-
-
-@pytest.mark.spark
-@pytest.mark.scaled(quick=0)
-def test_the_notebook_runs_on_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
-    """Outside of the clone; `make test` runs it on the clone's own package, `make test-wheel` all notebooks."""
-    notebook = json.loads((ROOT / "notebooks" / "01_read_a_store.ipynb").read_text(encoding="utf-8"))
-    last = f"import segmentlog\nassert segmentlog.__file__.startswith({str(tmp_path)!r}), segmentlog.__file__"
-    notebook["cells"].append({"cell_type": "code", "id": "last", "metadata": {}, "outputs": [], "source": last})
-    (tmp_path / "copy.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-    python = environment(tmp_path / "env", wheel)
-    environ = os.environ | {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
-    run = "import sys; from nbclient.cli import main; main(sys.argv[1:])"
-    command = [python, "-c", run, "--timeout=300", tmp_path / "copy.ipynb"]
-    ran = subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=600)
-    assert ran.returncode == 0, ran.stderr[-2_000:]
 
 
 def test_the_recipe_for_conda_has_the_dependencies_of_the_wheel(metadata: email.message.Message) -> None:
