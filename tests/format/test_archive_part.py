@@ -9,12 +9,10 @@ import pytest
 from segmentlog.store.errors import CorruptError
 from segmentlog.store.format.archive_part import (
     BLOCK_RUNS,
-    PACK_HEADER,
     RUN,
     LogObject,
     Part,
     Piece,
-    pack_header,
     totals_of,
 )
 
@@ -100,17 +98,6 @@ def test_statistics_are_those_of_the_runs() -> None:
     whole.runs["first"][1] += 1 << 30  # more offsets than the log between two runs has room for
     whole.runs["last"][1] += 1 << 30
     assert totals_of(whole.runs, 3)["rises"].tolist() == [False, True, True]
-
-
-def test_names_of_objects_state_place_and_content() -> None:
-    first = piece(1)
-    assert [each.key.split("/")[:2] for each in first.ranges] == [["log", f"{SEGMENT:020d}"]] * 2
-    assert [(each.start, each.stop) for each in first.ranges] == [(SEGMENT, SEGMENT + 50), (SEGMENT + 50, 2 * SEGMENT)]
-    assert first.ranges[1].key.endswith(f"/{SEGMENT + 50:020d}-{2 * SEGMENT:020d}.cdcdcdcdcdcdcdcd")
-    assert first.pack_key.startswith(f"queues/{SEGMENT:020d}/{SEGMENT:020d}-{2 * SEGMENT:020d}.abab")
-    assert (first.is_last, piece(1, stop=SEGMENT + 99).is_last) == (True, False)
-    header = np.frombuffer(pack_header(7, SEGMENT), PACK_HEADER)[0]
-    assert tuple(header) == (b"SLARPACK", 2, 32, 7, SEGMENT)
 
 
 def test_every_flipped_byte_and_every_truncation_is_an_error_with_its_place() -> None:

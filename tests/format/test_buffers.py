@@ -8,90 +8,14 @@ from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
 from segmentlog.store.format.buffers import (
-    FALSE,
-    NO_TEXT,
     Pieces,
     binary,
-    binary_array,
-    bitmap,
-    booleans,
     contiguous,
-    integers,
-    numbers,
-    present,
     repeated,
     slices,
     text,
-    truths,
-    value_bounds,
 )
 from segmentlog.store.format.message import Ints
-
-
-def bounds(values: pa.Array) -> list[tuple[int, int]]:
-    start, stop = value_bounds(values)
-    assert start.dtype == stop.dtype == np.int64
-    return list(zip(start.tolist(), stop.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
-def test_bounds_are_positions_in_the_data_buffer_also_of_slices(kind: pa.DataType) -> None:
-    values = pa.array(["order", "", "payment", None], kind)
-    assert bounds(values) == [(0, 5), (5, 5), (5, 12), (12, 12)]
-    assert bounds(values[1:3]) == [(5, 5), (5, 12)]
-    assert bounds(values[:0]) == []
-    assert bounds(pa.array([], kind)) == []
-
-
-def test_an_array_over_bytes_copies_none_of_them() -> None:
-    data = np.frombuffer(b"orderpayment", np.uint8).copy()
-    values = binary_array(np.array([5, 5, 12]), pa.py_buffer(data))
-    values.validate(full=True)
-    assert values.to_pylist() == [b"", b"payment"]
-    data[5] = ord("P")
-    assert values[1].as_py() == b"Payment"
-
-
-def test_numbers_are_the_same_memory_unless_they_have_nulls() -> None:
-    values = np.array([3, -1, 7], np.int32)
-    array = numbers(values)
-    array.validate(full=True)
-    assert array.equals(pa.array([3, -1, 7], pa.int32()))
-    assert array.buffers()[1].address == values.ctypes.data
-    assert numbers(values[::2]).to_pylist() == [3, 7]
-    assert numbers(np.zeros(0, np.int64)).equals(pa.array([], pa.int64()))
-    kind = pa.timestamp("us", tz="UTC")
-    array = numbers(np.arange(9), kind, valid=np.arange(9) % 2 == 0)
-    array.validate(full=True)
-    assert array.equals(pa.array([None if n % 2 else n for n in range(9)], kind))
-    assert numbers(np.arange(3), valid=np.ones(3, np.bool_)).null_count == 0
-
-
-@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint8()])
-def test_integers_are_the_same_memory(kind: pa.DataType) -> None:
-    whole = pa.array([3, 1, 4, 1, 5], kind)
-    viewed = integers(whole[1:4])
-    assert viewed.tolist() == [1, 4, 1]
-    assert viewed.dtype == kind.to_pandas_dtype() == integers(whole[:0]).dtype
-    assert viewed.ctypes.data == whole.buffers()[1].address + kind.bit_width // 8
-
-
-@pytest.mark.parametrize("count", [0, 1, 8, 13])
-def test_booleans_truths_and_validity(count: int) -> None:
-    values = np.arange(count) % 3 == 0
-    array = booleans(values)
-    array.validate(full=True)
-    assert array.to_pylist() == values.tolist()
-    nullable = pa.array([(True, None, False)[each % 3] for each in range(count)], pa.bool_())
-    for first in range(count + 1):
-        found = truths(nullable[first:])
-        assert found.dtype == np.bool_
-        assert found.tolist() == [each is True for each in nullable[first:].to_pylist()]
-        assert present(nullable[first:]).tolist() == nullable[first:].is_valid().to_pylist()
-    assert present(pa.array([1, 2])).tolist() == [True, True]
-    assert (FALSE.as_py(), NO_TEXT.as_py()) == (False, "")
-    assert bitmap(None) is bitmap(np.ones(3, np.bool_)) is None
-
 
 FEW_AND_MANY = pytest.mark.parametrize("others", [0, 40], ids=["few", "many"])
 """Numbers of empty slices that follow: few are joined by Python, many by Arrow."""

@@ -24,7 +24,6 @@ from segmentlog.store.format.checksums import (
     range_crcs,
     record_crcs,
     similar_crcs,
-    surely_hold,
 )
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import (
@@ -34,7 +33,6 @@ from segmentlog.store.format.message import (
     Ints,
     Problem,
     Records,
-    read_record,
     scatter,
 )
 from segmentlog.store.format.message_encode import RecordColumns, encode, encode_record, patch_record
@@ -363,15 +361,3 @@ def test_a_body_crc_of_zero_is_checked_like_any_other_and_its_top_bit_is_not_sto
     buffer, positions = log_of([(bytes([n]), "T", b"", V4, V4) for n in range(8)], RecordCrc.ABSENT)
     assert not (Records(buffer, np.array(positions)).field("body_crc") >> 31).any()
     assert problems(buffer, positions) == [Problem.OK] * 8
-
-
-@pytest.mark.parametrize("bit", [8 * 9, 8 * 30 + 3, 8 * 89])
-def test_one_record_is_judged_alike_without_arrays(bit: int) -> None:
-    buffer, (position,) = log_of(ROWS[:1], SEALED)
-    record = read_record(buffer.data, position)
-    assert record is not None
-    assert surely_hold(buffer, position, record)
-    buffer[position + bit // 8] ^= 1 << bit % 8
-    record = read_record(buffer.data, position)
-    assert record is None or not surely_hold(buffer, position, record)
-    assert problems(buffer, [position]) != [Problem.OK]

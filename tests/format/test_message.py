@@ -77,23 +77,6 @@ def test_a_damaged_record_has_a_problem_and_sound_neighbours(what: str, damaged:
         assert getattr(records, f"{part}_start")[1] == 0
 
 
-@given(st.data())
-def test_no_byte_can_make_a_part_leave_its_record(data: st.DataObject) -> None:
-    raw = bytearray(one(born=data.draw(st.sampled_from([V4, V6])), topic=data.draw(st.sampled_from(["T", "t" * 200]))))
-    for _ in range(data.draw(st.integers(1, 4))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    buffer = np.frombuffer(bytes(raw) + b"\x7f" * data.draw(st.integers(0, 100)), np.uint8)
-    records = Records(buffer, np.arange(-2, buffer.size + 2))
-    ok = records.problem == Problem.OK
-    stop = records.positions + records.field("total_size")
-    for part in ("body", "topic", "properties"):
-        start, length = getattr(records, f"{part}_start"), getattr(records, f"{part}_length")
-        assert (length >= 0).all()
-        assert ((start >= records.positions) | ~ok).all()
-        assert ((start + length <= stop) | ~ok).all()
-        assert (start + length <= buffer.size).all()
-
-
 def test_positions_outside_of_the_buffer_and_every_cut_of_the_file_are_beyond_its_end() -> None:
     for position in (-1, -(1 << 62), len(RAW) - MIN_RECORD_BYTES + 1, 10_000, 1 << 62):
         records = Records(np.frombuffer(RAW, np.uint8), np.array([0, position]))
@@ -239,20 +222,3 @@ def test_it_is_not_sure_of_a_record_that_lost_its_checksum() -> None:
         record = read_record(buffer.data, at)
         assert record is not None
         assert not surely_hold(buffer, at, record)
-
-
-@pytest.mark.parametrize("hosts", [(V4, V4, V4, V4), (V6, V6, V6, V6), (V4, V6, V4, V6)])
-@pytest.mark.parametrize("topics", ["aaaa", "abcd"])
-def test_a_part_equals_the_records_at_its_positions(hosts: tuple[bytes, ...], topics: str) -> None:
-    raws = [one(born=host, topic=topic, offset=i) for i, (host, topic) in enumerate(zip(hosts, topics, strict=True))]
-    buffer, at = segment(*raws), np.array(positions(raws))
-    part, alone = Records(buffer, at).part(1, 3), Records(buffer, at[1:3])
-    assert len(part) == 2
-    for name in ("positions", "problem", "body_start", "topic_start", "topic_length", "properties_start"):
-        assert getattr(part, name).tolist() == getattr(alone, name).tolist()
-    for name in ("queue_offset", "physical_offset", "total_size"):
-        assert part.field(name).tolist() == alone.field(name).tolist()
-    assert part.has_topic(b"b", slice(None)).tolist() == alone.has_topic(b"b", slice(None)).tolist()
-    assert [each.tolist() for _, *columns in part.hosts("born") for each in columns] == [
-        each.tolist() for _, *columns in alone.hosts("born") for each in columns
-    ]

@@ -120,15 +120,6 @@ def test_topics_of_many_queues_and_selected_columns() -> None:
         select(["nothing"], [])
 
 
-def test_columns_do_not_point_into_the_segment() -> None:
-    found = records([b"body one", b"body two"])
-    decoder = Decoder(found, origin(found), "s")
-    before = {name: decoder.column(name) for name in NATIVE_SCHEMA.names}
-    texts = {name: str(values) for name, values in before.items()}
-    found.buffer[:] = 0
-    assert {name: str(values) for name, values in before.items()} == texts
-
-
 # Compressed bodies
 
 
@@ -172,14 +163,3 @@ def test_a_bomb_costs_no_more_than_the_limit(sys_flag: int, kind: str) -> None:
     assert len(data) < LIMIT
     assert inflate(data, sys_flag, LIMIT) is None
     assert pa.total_allocated_bytes() - before < 8 << 20
-
-
-@pytest.mark.parametrize(("sys_flag", "kind"), FLAGS)
-def test_a_damaged_compressed_body_and_unknown_formats_inflate_to_none(sys_flag: int, kind: str) -> None:
-    data = compressed(kind, BODY)
-    assert inflate(data[: len(data) // 2], sys_flag, LIMIT) is None
-    assert inflate(b"\xff" * 8 + data[8:], sys_flag, LIMIT) is None
-    assert inflate(b"", sys_flag, LIMIT) in {None, b""}
-    assert kind != "zlib" or inflate(data[:-1] + bytes([data[-1] ^ 1]), sys_flag, LIMIT) is None, "its checksum"
-    for unknown in range(4, 8):
-        assert inflate(zlib.compress(BODY), 1 | unknown << 8, LIMIT) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from segmentlog.store.errors import ConfigError, FormatError
 from segmentlog.store.format.checksums import CRC_PROPERTY, RecordCrc
 from segmentlog.store.format.encoded_batch import EncodedBatch, patch
-from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Bytes, Problem, Records
+from segmentlog.store.format.message import Bytes, Records
 from segmentlog.store.format.message_encode import (
     RecordColumns,
     encode,
@@ -103,31 +103,6 @@ def test_records_of_real_brokers_are_encoded_to_the_same_bytes(name: str, tmp_pa
     places = {"queue": column("queueOffset"), "physical": column("phyOffset"), "time": column("storeTimestamp")}
     assert raw_records(encoded, patched(encoded, crc, **places)) == raws
     assert len(raws) > 50
-
-
-def test_hosts_decide_the_address_bits() -> None:
-    hosts = {"born_host": binary(V4, V6, V4, V6), "store_host": binary(V4, V4, V6, V6)}
-    encoded = encode(simple(b"a", b"b", b"c", b"d", **hosts, sys_flag=0x31))
-    records = Records(encoded.join(), encoded.positions)
-    assert records.field("sys_flag").tolist() == [0x01, 0x11, 0x21, 0x31]
-    assert encoded.sizes.tolist() == [93, 105, 105, 117]
-    born = {(bytes(row), *ports.tolist()) for _, (row,), ports in records.hosts("born")}
-    assert born == {(V4[:4], 4567), (V6[:16], 65535)}
-
-
-@pytest.mark.parametrize(
-    ("topic", "magic"),
-    [("t" * 127, MAGIC_V1), ("t" * 128, MAGIC_V2), ("t" * 255, MAGIC_V2), ("😀" * 31 + "abc", MAGIC_V1)],
-)
-def test_the_topic_decides_the_version(topic: str, magic: int) -> None:
-    for topics in (topic, pa.array(["short", topic])):
-        encoded = encode(simple(b"a", b"b", topic=topics))
-        buffer = encoded.join()
-        records = Records(buffer, encoded.positions)
-        assert (records.problem == Problem.OK).all()
-        assert records.field("magic")[1] == magic
-        start, size = int(records.topic_start[1]), int(records.topic_length[1])
-        assert bytes(buffer[start : start + size]).decode() == topic
 
 
 @pytest.mark.parametrize(
@@ -230,15 +205,3 @@ def one(**changes: Any) -> bytearray:
     numbers = ("queue_id", "flag", "sys_flag", "born_timestamp", "reconsume_times", "prepared_transaction_offset")
     fields: dict[str, Any] = {"topic": "T", "body": b"", "properties": b"", "record_crc": RecordCrc.ABSENT}
     return encode_record(**fields | {"born_host": V4, "store_host": V4} | dict.fromkeys(numbers, 0) | changes)
-
-
-@pytest.mark.parametrize("crc", RecordCrc)
-def test_properties_fill_their_field_and_no_more(crc: RecordCrc) -> None:
-    most = 32_767 - 20 * (crc is RecordCrc.PROPERTY)
-    fits = b"a\x01" + b"b" * (most - 3) + b"\x02"
-    assert len(one(properties=fits, record_crc=crc)) == 91 + 1 + 32_767
-    assert encode(simple(b"a", properties=fits), record_crc=crc).sizes[0] == 92 + 1 + 32_767
-    with pytest.raises(ConfigError, match="the properties take 32768 bytes of 32767 at most"):
-        one(properties=b"c" + fits, record_crc=crc)
-    with pytest.raises(ConfigError, match="take 32768 bytes"):
-        encode(simple(b"a", properties=b"c" + fits), record_crc=crc)

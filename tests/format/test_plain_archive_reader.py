@@ -1,4 +1,3 @@
-import ast
 import zlib
 from pathlib import Path
 
@@ -47,15 +46,3 @@ def check(archive: Archive, snapshot: Snapshot) -> None:
             assert segment is not None
             held = snapshot.log.view(segment)[place - segment.base :][: len(record)]
             assert zlib.crc32(held.tobytes()) == zlib.crc32(record)
-
-
-def test_the_program_imports_nothing_of_ours() -> None:
-    path = Path(__file__).with_name("plain_archive_reader.py")
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = {
-        each.module if isinstance(each, ast.ImportFrom) else alias.name
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Import | ast.ImportFrom)
-        for alias in each.names
-    }
-    assert names == {"zlib", "collections.abc", "pathlib", "typing", "numpy", "pyarrow"}

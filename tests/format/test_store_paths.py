@@ -1,4 +1,3 @@
-import ast
 from pathlib import Path
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey
@@ -33,19 +32,3 @@ def test_no_two_things_share_a_path_and_without_a_root_paths_are_relative() -> N
     assert all(path.startswith("/s/") for path in paths)
     assert StorePaths("").durable_point == ".segmentlog/durable"
     assert StorePaths("").consume_queue(KEY) == "consumequeue/Orders/3"
-
-
-def test_no_other_module_of_the_store_spells_them() -> None:
-    own = Path(store_paths.__file__).resolve()
-    names = {store_paths.COMMIT_LOG, store_paths.CONSUME_QUEUE, store_paths.CONSUME_QUEUE_EXTENSION, store_paths.OURS}
-    names |= {"abort", "topics.json", "consumerOffset.json", "groups.json", "durable", "ledger", "spare"}
-    spelled = {
-        (module.name, node.value)
-        for module in own.parents[1].rglob("*.py")
-        if module != own
-        for node in ast.walk(ast.parse(module.read_text("utf-8")))
-        if isinstance(node, ast.Constant) and node.value in names
-    }
-    values = {("types.py", "commitlog"), ("config.py", "commitlog")}  # QueueSource.COMMIT_LOG
-    values |= {("state.py", "commitlog"), ("state.py", "consumequeue")}  # members of retention.state's enum
-    assert spelled <= values
