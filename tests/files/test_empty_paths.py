@@ -35,19 +35,21 @@ def test_an_empty_path_is_not_the_working_directory(tmp_path: Path) -> None:
         absolute("")
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store beside an empty working directory."""
-    with StoreBuilder(tmp_path / "store") as builder:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that is only read, and its archive."""
+    path = tmp_path_factory.mktemp("written") / "store"
+    with StoreBuilder(path) as builder:
         builder.append(messages(1))
-    archive_push(tmp_path / "store", f"file://{tmp_path / 'archive'}")
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "store"
+    archive_push(path, f"file://{path.with_name('archive')}")
+    return path
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_writer_refuses_an_empty_path(store: Path, name: str) -> None:
+def test_a_writer_refuses_an_empty_path(
+    store: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="is empty"):
         WRITERS[name](store)
     assert os.listdir() == []

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store.errors import StoreIOError, UnsafeFileError
-from segmentlog.store.files.fs import Listed, LocalFileSystem, directory_mode, file_mode, release, space_of
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.files.fs import Listed, LocalFileSystem, release, space_of
 
 FS = LocalFileSystem()
 
@@ -101,53 +99,6 @@ def test_data_end_where_holes_cannot_be_told(tmp_path: Path, monkeypatch: pytest
     assert FS.data_end(str(tmp_path / "f")) == 3 * BLOCK + 1
 
 
-def test_errors_of_each_call_name_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of each number: test_os_errors.py."""
-    path = str(tmp_path / "f")
-
-    def refuse(*arguments: object, **options: object) -> int:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
-
-    for call in ("open", "lstat", "scandir", "statvfs"):
-        monkeypatch.setattr(os, call, refuse)
-    for ask in (FS.size, FS.map, FS.data_end, FS.list_dir, space_of):
-        with pytest.raises(StoreIOError, match=path) as raised:
-            ask(path)
-        assert raised.value.fix
-
-
-@pytest.mark.parametrize("call", ["fstat", "pread", "preadv"])
-def test_a_failed_read_names_its_place_and_leaves_no_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"0123456789")
-    before = len(os.listdir("/proc/self/fd"))
-
-    def fail(*arguments: object) -> int:
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(StoreIOError) as raised:
-        LocalWritableFileSystem().read_into(str(path), 3, np.empty(4, np.uint8)) if call == "preadv" else FS.read(
-            str(path), 3, 4
-        )
-    assert raised.value.path == str(path)
-    assert raised.value.errno == errno.EIO
-    assert raised.value.offset == (None if call == "fstat" else 3)
-    monkeypatch.undo()
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "f")
-    before = len(os.listdir("/proc/self/fd"))
-    for ask in (FS.size, FS.map, FS.data_end):
-        with pytest.raises(UnsafeFileError, match="not a plain file"):
-            ask(str(tmp_path / "f"))
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def _resident_kib(path: str) -> int:
     """Memory of this process that is pages of a mapped file."""
     lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
@@ -175,18 +126,6 @@ def test_release_leaves_memory_without_a_file_alone() -> None:
     release(anonymous)
     release(np.zeros(5, np.uint8))
     assert (anonymous == 7).all()
-
-
-def test_nothing_is_wider_than_the_directory_it_is_in(tmp_path: Path) -> None:
-    modes = {0o700: (0o600, 0o700), 0o750: (0o640, 0o750), 0o755: (0o644, 0o755), 0o775: (0o644, 0o775)}
-    modes |= {0o777: (0o644, 0o777), 0o1777: (0o644, 0o755), 0o2770: (0o640, 0o770)}
-    for above, (file, directory) in modes.items():
-        tmp_path.chmod(above)
-        path = os.path.join(tmp_path, "new")
-        assert (file_mode(path), directory_mode(path)) == (file, directory)
-    for mode in (file_mode, directory_mode):
-        with pytest.raises(FileNotFoundError):
-            mode(os.path.join(tmp_path, "none", "new"))
 
 
 def test_the_space_is_the_file_systems(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -92,37 +91,3 @@ def test_a_front_is_the_only_file_of_both(joined: JoinedFileSystem, roots: tuple
     assert joined.fronts([below], 100) == [None]
     (roots[0] / "below" / "b").unlink()
     assert joined.fronts([below], 100) == [None]
-
-
-class Elsewhere(LocalFileSystem):
-    """A file system whose files are elsewhere; notes which spans it is to fetch."""
-
-    window_bytes = 4
-
-    def __init__(self) -> None:
-        self.asked: list[list[tuple[str, int, int]]] = []
-
-    def fetch(self, pieces: Iterable[tuple[str, int, int]]) -> None:
-        self.asked.append(list(pieces))
-
-    fetch_soon = fetch
-
-
-def test_spans_are_fetched_from_the_tree_that_holds_their_file(
-    joined: JoinedFileSystem, roots: tuple[Path, Path]
-) -> None:
-    first, second = (str(root / "below") for root in roots)
-    spans = [(f"{first}/{name}", 1, 3) for name in "abcd"]
-    joined.fetch(spans)
-    joined.fetch_soon(spans)
-    assert joined.window_bytes is None
-    fs = Elsewhere()
-    elsewhere = JoinedFileSystem(fs, {first: second})
-    elsewhere.fetch(iter(spans))
-    elsewhere.fetch_soon(spans)
-    assert elsewhere.window_bytes == 4
-    held = [[(f"{first}/{name}", 1, 3) for name in "bc"], [(f"{second}/{name}", 1, 3) for name in "ad"]]
-    assert fs.asked == [*held, *held]
-    there = Elsewhere()
-    JoinedFileSystem(LocalFileSystem(), {first: second}, there).fetch(spans)
-    assert there.asked == held[1:]

@@ -1,12 +1,9 @@
-import errno
 import os
-import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import StoreIOError
 from segmentlog.store.files.lock_owner import lock_owner
 from segmentlog.store.files.store_lock import StoreLock
 from support.lock_holders import BROKER, OURS, holding, refused
@@ -69,33 +66,3 @@ def test_a_forked_child_sees_its_parent(tmp_path: Path) -> None:
         assert os.waitpid(child, 0)[1] == 0
         assert lock_owner(str(path)) == os.getpid()
         assert refused(path)
-
-
-@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "socket"])
-def test_what_is_no_lock_file_has_no_owner(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "lock"
-    if kind == "link":
-        path.symlink_to(__file__)
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(str(path))
-    assert lock_owner(str(path)) is None
-
-
-def test_no_descriptor_left_is_an_error_and_not_a_missing_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "lock").write_bytes(b"lock")
-
-    def refuse(*arguments: object, **options: object) -> None:
-        raise OSError(errno.EMFILE, "too many")
-
-    monkeypatch.setattr("os.open", refuse)
-    with pytest.raises(StoreIOError, match="Too many") as raised:
-        lock_owner(str(tmp_path / "lock"))
-    assert raised.value.path == str(tmp_path / "lock")
-    assert "ulimit -n" in str(raised.value)

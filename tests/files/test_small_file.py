@@ -7,30 +7,7 @@ import pytest
 from segmentlog.store.errors import FileTooLargeError, NoSpaceError
 from segmentlog.store.files.small_file import ReplacedFile, made_aside, read_front, read_whole, replace_file
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from support.crash.faults import Failure, Fault, FaultyFileSystem
-from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import Kind, RecordingFileSystem
 from support.written_stores import open_files
-
-
-def test_bytes_are_on_the_device_before_the_name_is(tmp_path: Path) -> None:
-    recorder = RecordingFileSystem(MemoryFileSystem())
-    replace_file(recorder, "/file", b"content", "/making")
-    kinds = [op.kind for op in recorder.recording.ops]
-    assert kinds == [Kind.CREATE, Kind.WRITE, Kind.SYNC, Kind.RENAME, Kind.SYNC_DIR]
-
-
-@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
-def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path, call: str) -> None:
-    path, making = str(tmp_path / "file"), str(tmp_path / "making")
-    (tmp_path / "file").write_bytes(b"old")
-    fs = FaultyFileSystem(LocalWritableFileSystem(), Fault(error=Failure.ENOSPC, at=1, calls=(call,)))
-    with pytest.raises(NoSpaceError):
-        replace_file(fs, path, b"new", making)
-    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]
-    assert not open_files(tmp_path)
-    replace_file(fs, path, b"new", making)
-    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("error", [None, NoSpaceError("full"), KeyboardInterrupt()])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import StoreClosedError, StoreInUseError, UnreadableError, UnsafeFileError
-from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.store_lock import (
     StoreLock,
     broker_of,
@@ -15,7 +14,7 @@ from segmentlog.store.files.store_lock import (
     mutex,
     open_lock_file,
 )
-from support.lock_holders import BROKER, OURS, holding, refused, running
+from support.lock_holders import BROKER, OURS, holding, refused
 
 ORPHAN = """
 import os, sys, time
@@ -105,25 +104,6 @@ def test_a_lock_file_that_was_taken_away_is_noticed(path: Path) -> None:
             lock.ensure_held()
 
 
-def test_a_forked_child_has_no_lock(path: Path) -> None:
-    hearing, saying = os.pipe()
-    with StoreLock(str(path)) as lock:
-        child = os.fork()
-        if child == 0:
-            try:
-                lock.check()
-            except StoreClosedError as error:
-                os.write(saying, str(error).encode())
-            lock.release()  # which takes nothing from the parent
-            os._exit(0)
-        os.waitpid(child, 0)
-        said = os.read(hearing, 4096).decode()
-        assert f"process {os.getpid()} has it open, and this process was forked from that one" in said
-        assert refused(path)
-    os.close(hearing)
-    os.close(saying)
-
-
 def test_a_lock_for_a_moment_is_taken_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lock"
     with momentary_lock(str(path)) as is_held:
@@ -145,19 +125,6 @@ def test_a_lock_for_a_moment_is_taken_and_given_back(tmp_path: Path, monkeypatch
     monkeypatch.setattr("segmentlog.store.files.store_lock.os.open", refuse)
     with momentary_lock(str(path)) as is_held:
         assert not is_held
-
-
-def test_a_record_lock_that_was_dropped_is_taken_again(path: Path) -> None:
-    with StoreLock(str(path)) as lock:
-        drop_record_lock(path)
-        with running(OURS, path) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "", "our own lock keeps our processes out without the record lock"
-        assert process.returncode
-        lock.ensure_held()
-        assert LocalFileSystem().lock_owner(str(path)) == os.getpid()
-        assert refused(path)
-    StoreLock(str(path)).release()
 
 
 @pytest.mark.parametrize("signed", [True, False])

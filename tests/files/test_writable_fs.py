@@ -12,9 +12,7 @@ from segmentlog.store.errors import (
     MissingFileError,
     NoSpaceError,
     NotAStoreError,
-    SegmentLogError,
     StoreIOError,
-    UnreadableError,
     UnsafeFileError,
 )
 from segmentlog.store.files import writable_fs
@@ -124,6 +122,24 @@ def test_files_get_longer_and_never_shorter_and_allocated_space_is_zero(tmp_path
     assert path.stat().st_blocks * 512 >= 10_000
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+def test_a_full_disk_is_reported_as_no_space_unless_by_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    file = FS.create(str(tmp_path / "file"))
+    for name in ("pwrite", "posix_fallocate", "ftruncate", "fdatasync"):
+        monkeypatch.setattr(writable_fs.os, name, fails(number))
+    calls: list[Callable[[], None]] = [lambda: file.write(0, b"a"), lambda: file.allocate(10), lambda: file.extend(10)]
+    for call in [*calls, file.sync]:  # what a sync did not get onto the device is lost: there is no second try
+        is_full = number != errno.EIO and call != file.sync
+        with pytest.raises(NoSpaceError if is_full else StoreIOError, match=os.strerror(number)) as raised:
+            call()
+        assert raised.value.path == str(tmp_path / "file")
+        assert raised.value.fix
+        assert "there is no room: " in str(raised.value) if is_full else raised.value.errno == number
+    file.close()
+
+
 def test_a_file_is_not_made_twice_and_open_requires_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with pytest.raises(FileNotFoundError):
@@ -172,31 +188,3 @@ def test_directories_are_made_once_and_in_a_directory(tmp_path: Path) -> None:
             FS.make_dir(str(parent / "a"))
         assert missing.value.path == str(parent / "a")
         assert f"Make {parent} first" in str(missing.value)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
-def test_a_full_disk_is_reported_as_no_space_unless_by_a_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    file = FS.create(str(tmp_path / "file"))
-    for name in ("pwrite", "posix_fallocate", "ftruncate", "fdatasync"):
-        monkeypatch.setattr(writable_fs.os, name, fails(number))
-    calls: list[Callable[[], None]] = [lambda: file.write(0, b"a"), lambda: file.allocate(10), lambda: file.extend(10)]
-    for call in [*calls, file.sync]:  # what a sync did not get onto the device is lost: there is no second try
-        is_full = number != errno.EIO and call != file.sync
-        with pytest.raises(NoSpaceError if is_full else StoreIOError, match=os.strerror(number)) as raised:
-            call()
-        assert raised.value.path == str(tmp_path / "file")
-        assert raised.value.fix
-        assert "there is no room: " in str(raised.value) if is_full else raised.value.errno == number
-    file.close()
-
-
-def test_missing_rights_are_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writable_fs.os, "open", fails(errno.EACCES))
-    monkeypatch.setattr(writable_fs.os, "mkdir", fails(errno.EROFS))
-    for call in (FS.create, FS.open, FS.make_dir):
-        with pytest.raises(UnreadableError, match="this process may not write it") as raised:
-            call(str(tmp_path / "file"))
-        assert isinstance(raised.value, SegmentLogError)
-        assert raised.value.fix
