@@ -2,9 +2,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from segmentlog.store.groups.admin import commit_offsets, delete_group, publish_
 from segmentlog.store.groups.writer import GroupWriter, Recorded
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
+from support.lock_holders import OURS, holding
 from support.written_stores import SMALL
 
 T0, T1 = QueueKey("T", 0), QueueKey("T", 1)
@@ -28,13 +28,6 @@ BROKERS = {
     "groupTopicMap": {"theirs": ["T"]},
     "offsetTable": {"T@theirs": {"0": 12}, "T@g": {"0": 5, "1": 6}, "%LMQ%x": {"0": 1}, "T@unknown": {"0": -1}},
 }
-HOLD = """
-import sys
-from segmentlog.store.files.store_lock import StoreLock
-lock = StoreLock(sys.argv[1])
-print("held", flush=True)
-sys.stdin.read()
-"""
 PUBLISH = """
 import sys
 from segmentlog.store import QueueKey
@@ -49,19 +42,6 @@ def store(tmp_path: Path) -> Path:
     with MessageStore.open(tmp_path / "store", SMALL) as made:
         made.append(Outgoing(topic="T", body=b"x"))
     return tmp_path / "store"
-
-
-@contextmanager
-def somebody_else(store: Path) -> Iterator[None]:
-    """Have the store open in another process."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        yield
-        other.stdin.close()
 
 
 def document(store: Path, name: str = "config/consumerOffset.json") -> dict[str, Any]:
@@ -125,7 +105,7 @@ def test_a_known_position_is_not_written_again(store: Path) -> None:
 
 def test_progress_in_a_locked_store_is_written_to_the_sidecar(store: Path) -> None:
     (store / "config/consumerOffset.json").write_text(json.dumps(BROKERS))
-    with somebody_else(store):
+    with holding(OURS, store / "lock"):
         assert publish(store, {T0: 9}) is Recorded.SIDECAR
         assert document(store) == BROKERS
         assert document(store, ".segmentlog/groups.json")["offsetTable"] == {"T@g": {"0": 9}}
@@ -143,7 +123,7 @@ def test_progress_in_a_locked_store_is_written_to_the_sidecar(store: Path) -> No
 
 
 def test_the_sidecar_is_written_to_the_store_once_it_is_unlocked(store: Path) -> None:
-    with somebody_else(store):
+    with holding(OURS, store / "lock"):
         publish(store, {T0: 9})
         publish(store, {T1: 4}, "other")
     assert publish(store, {T1: 1}, "third") is Recorded.STORE
@@ -174,7 +154,7 @@ def test_a_process_that_locks_the_store_during_a_publish_keeps_it(store: Path, m
     before = store / "config/consumerOffset.json"
     before.write_text(json.dumps(BROKERS))
     monkeypatch.setattr("segmentlog.store.files.fs.LocalFileSystem.lock_owner", lambda *_: None)
-    with somebody_else(store):
+    with holding(OURS, store / "lock"):
         assert publish(store, {T0: 9}) is Recorded.SIDECAR
         assert document(store) == BROKERS
         assert offsets(store) == {T0: 9, T1: 6}

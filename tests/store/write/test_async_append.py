@@ -38,6 +38,9 @@ from support.written_stores import SMALL
 
 NOW = 1_763_700_000_000
 SYNCED_ON_CALL = replace(SMALL, flush=Flush.SYNC, services=Services.ON_CALL)
+SYNCED = replace(SMALL, flush=Flush.SYNC, services=Services.BACKGROUND)
+ENOSPC = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",))
+EIO = Fault(error=Failure.EIO, at=1, span=Span.STICKY, calls=("sync",))
 
 
 def disk(capacity: int | None = None) -> MemoryFileSystem:
@@ -68,46 +71,66 @@ class Appending(threading.Thread):
     def __init__(self, store: MessageStore, number: int, size: int = 40) -> None:
         super().__init__(daemon=True)
         self.store, self.message = store, message(number, size)
-        self.offset: int | None = None
         self.error: SegmentLogError | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self.offset = self.store.append(self.message).physical_offset
+            self.store.append(self.message)
         except SegmentLogError as error:
             self.error = error
 
 
-def gathered(
-    store: PartedStore, numbers: Sequence[int], sizes: Sequence[int] = (), before: Callable[[], None] = lambda: None
-) -> list[Appending]:
-    """Append messages by threads that wait for each other, so that all but the first go in one round."""
+def in_threads(store: PartedStore, sizes: Sequence[int], before: Callable[[], object] = bool) -> list[object]:
+    """Append messages 2, 3, … by threads that wait for each other; return the error of each.
+
+    All go in one round, after message 99, whose put is held up.
+    """
     singles = store.parts.group_append
     with held_puts(store) as began:
         threads = [Appending(store, 99)]
         assert began.wait(30)
-        for count, number in enumerate(numbers, start=1):
-            threads.append(Appending(store, number, sizes[count - 1] if sizes else 40))
+        for count, size in enumerate(sizes, start=1):
+            threads.append(Appending(store, 1 + count, size))
             until(lambda count=count: len(singles._puts._waiting) == count)  # type: ignore[misc]
         before()
     for thread in threads:
         thread.join(300)
         assert not thread.is_alive()
-    return threads
+    return [thread.error for thread in threads[1:]]
 
 
-def test_waiting_threads_share_a_write_and_a_sync() -> None:
+@contextmanager
+def held_up(store: PartedStore, first: int = 99) -> Iterator[None]:
+    """Hold the put of a first message up, so that what is submitted meanwhile is appended together."""
+    with held_puts(store) as began:
+        store.append_async(message(first))
+        assert began.wait(30)
+        yield
+
+
+def in_futures(store: PartedStore, sizes: Sequence[int], before: Callable[[], object] = bool) -> list[object]:
+    """Submit messages 2, 3, … in one thread; as `in_threads`."""
+    with held_up(store):
+        pending = [store.append_async(message(number, size)) for number, size in enumerate(sizes, start=2)]
+        assert not any(each.done() for each in pending)
+        before()
+    return [each.exception() for each in pending]
+
+
+BOTH_WAYS = pytest.mark.parametrize("append", [in_threads, in_futures])
+
+
+@BOTH_WAYS
+def test_waiting_messages_share_a_write_and_a_sync(append: Callable[..., list[object]]) -> None:
     recorder = RecordingFileSystem(disk())
-    with opened(recorder) as store:
+    with opened(recorder, SYNCED) as store:
         store.append(message(1))
         began = len(recorder.recording.ops)
-        threads = gathered(store, [2, 3, 4, 5])
+        assert append(store, [40] * 4) == [None] * 4
         log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
         assert log == [Kind.WRITE, Kind.SYNC] * 2
-        assert [thread.error for thread in threads] == [None] * 5
         assert firsts(store) == [1, 99, 2, 3, 4, 5]
-        assert [thread.offset for thread in threads] == sorted(thread.offset or 0 for thread in threads)
 
 
 @given(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=12), before=st.integers(0, 5))
@@ -135,48 +158,52 @@ def test_long_messages_are_put_in_several_writes(monkeypatch: pytest.MonkeyPatch
     with opened(recorder) as store:
         store.append(message(1))
         began = len(recorder.recording.ops)
-        gathered(store, [2, 3, 4, 5], [900, 10, 10, 10])
+        in_threads(store, [900, 10, 10, 10])
         log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
         assert log == [Kind.WRITE, Kind.SYNC, Kind.WRITE, Kind.WRITE, Kind.SYNC]
         assert firsts(store) == [1, 99, 2, 3, 4, 5]
 
 
-def test_every_waiting_thread_gets_its_own_disk_full_error() -> None:
+@BOTH_WAYS
+def test_each_waiting_message_gets_its_own_disk_full_error(append: Callable[..., list[object]]) -> None:
     faulty = FaultyFileSystem(disk())
-    with opened(faulty) as store:
+    with opened(faulty, SYNCED) as store:
         store.append(message(1))
-        room = SYNCED_ON_CALL.segment_bytes - store.end_offset
+        room = SYNCED.segment_bytes - store.end_offset
 
         def fill_up() -> None:
             store.parts.log.supply.discard()
-            faulty.fault = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",))
+            faulty.fault = ENOSPC
 
-        threads = gathered(store, [2, 3, 4], [40, room, 40], fill_up)
-        assert [type(thread.error) for thread in threads] == [type(None), type(None), NoSpaceError, type(None)]
+        errors = append(store, [40, room, 40], fill_up)
+        assert [type(error) for error in errors] == [type(None), NoSpaceError, type(None)]
         faulty.fault = None
         store.append(message(5))
-        assert firsts(store) == [1, 99, *sorted([2, 4]), 5]
+        assert firsts(store) == [1, 99, 2, 4, 5]
 
 
-def test_a_failed_sync_acknowledges_no_waiting_thread() -> None:
+@BOTH_WAYS
+def test_a_failed_sync_acknowledges_no_waiting_message(append: Callable[..., list[object]]) -> None:
     faulty = FaultyFileSystem(disk())
-    store = opened(faulty)
+    store = opened(faulty, SYNCED)
     store.append(message(1))
 
     def break_down() -> None:
-        faulty.fault = Fault(error=Failure.EIO, at=1, span=Span.STICKY, calls=("sync",))
+        faulty.fault = EIO
 
-    threads = gathered(store, [2, 3, 4], before=break_down)
-    assert {type(thread.error) for thread in threads} == {StoreFailedError}
-    with pytest.raises(StoreFailedError):
-        store.close()
+    errors = append(store, [40] * 3, break_down)
+    assert {type(error) for error in errors} == {StoreFailedError}
+    for act in (lambda: store.append_async(message(5)), store.close):
+        with pytest.raises(StoreFailedError):
+            act()
+    assert own_threads() == []
 
 
 def test_a_close_refuses_the_messages_of_waiting_threads() -> None:
     store = opened(disk())
     store.append(message(1))
-    threads = gathered(store, [2, 3, 4], before=store.parts.log.appender.stop)
-    assert {type(thread.error) for thread in threads} == {StoreClosedError}
+    errors = in_threads(store, [40] * 3, before=store.parts.log.appender.stop)
+    assert {type(error) for error in errors} == {StoreClosedError}
     store.close()
 
 
@@ -198,39 +225,6 @@ def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
         assert [number for number in found if first <= number < first + 30] == list(range(first, first + 30))
 
 
-SYNCED = replace(SMALL, flush=Flush.SYNC, services=Services.BACKGROUND)
-ENOSPC = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",))
-EIO = Fault(error=Failure.EIO, at=1, span=Span.STICKY, calls=("sync",))
-
-
-@contextmanager
-def held_up(store: PartedStore, first: int = 99) -> Iterator[None]:
-    """Hold the put of a first message up, so that what is submitted meanwhile is appended together."""
-    with held_puts(store) as began:
-        store.append_async(message(first))
-        assert began.wait(30)
-        yield
-
-
-def test_pending_appends_share_a_write_and_a_sync() -> None:
-    recorder = RecordingFileSystem(disk())
-    with opened(recorder, SYNCED) as store:
-        store.append(message(1))
-        began = len(recorder.recording.ops)
-        with held_up(store):
-            pending = [store.append_async(message(number)) for number in (2, 3, 4, 5)]
-            assert not any(each.done() for each in pending)
-        where = [each.result() for each in pending]
-        log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
-        assert log == [Kind.WRITE, Kind.SYNC] * 2
-        assert firsts(store) == [1, 99, 2, 3, 4, 5]
-        rows = {row["physicalOffset"]: row for row in read(store.snapshot())}
-        for number, each in zip((2, 3, 4, 5), where, strict=True):
-            row = rows[each.physical_offset]
-            assert (row["body"][0], row["queueId"], row["queueOffset"]) == (number, number % 3, each.queue_offset)
-        assert [each.result() for each in pending] == where  # as often as one likes
-
-
 def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
     with opened(disk(), SYNCED) as store:
 
@@ -250,41 +244,6 @@ def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
 def test_a_message_that_cannot_be_encoded_is_refused_at_once() -> None:
     with opened(disk(), SYNCED) as store, pytest.raises(IllegalMessageError, match="topic"):
         store.append_async(Outgoing(topic="not a topic", body=b""))
-
-
-def test_every_pending_append_gets_its_own_disk_full_error() -> None:
-    faulty = FaultyFileSystem(disk())
-    with opened(faulty, SYNCED) as store:
-        store.append(message(1))
-        room = SYNCED.segment_bytes - store.end_offset
-        with held_up(store):
-            pending = [store.append_async(message(number, size)) for number, size in ((2, 40), (3, room), (4, 40))]
-            store.parts.log.supply.discard()
-            faulty.fault = ENOSPC
-        pending[0].result()
-        with pytest.raises(NoSpaceError):
-            pending[1].result()
-        pending[2].result()
-        faulty.fault = None
-        store.append_async(message(5)).result()
-        assert firsts(store) == [1, 99, 2, 4, 5]
-
-
-def test_a_failed_sync_acknowledges_no_pending_append() -> None:
-    faulty = FaultyFileSystem(disk())
-    store = opened(faulty, SYNCED)
-    store.append(message(1))
-    with held_up(store):
-        pending = [store.append_async(message(number)) for number in (2, 3)]
-        faulty.fault = EIO
-    for each in pending:
-        with pytest.raises(StoreFailedError):
-            each.result()
-    with pytest.raises(StoreFailedError):
-        store.append_async(message(4))
-    with pytest.raises(StoreFailedError):
-        store.close()
-    assert own_threads() == []
 
 
 def test_each_hears_of_replicas_that_are_missing() -> None:

@@ -170,33 +170,6 @@ def _no_thread_of_a_commit_is_left() -> Iterator[None]:
     assert threads() == set()
 
 
-@pytest.mark.parametrize("is_threaded", [False, True])
-def test_items_and_results_come_in_their_order(is_threaded: bool) -> None:
-    with CommitPipeline(is_threaded=is_threaded) as pipeline:
-        assert list(pipeline.written(range(50), lambda item: -item)) == [(item, -item) for item in range(50)]
-        assert list(pipeline.written((), str)) == []
-
-
-def test_a_sync_requested_while_another_runs_is_skipped() -> None:
-    began, go_on, second, third = (threading.Event() for _ in range(4))
-    done: list[str] = []
-
-    def slow() -> None:
-        began.set()
-        assert go_on.wait(WAIT_S)
-        done.append("slow")
-
-    with CommitPipeline(is_threaded=True) as ahead:
-        ahead.sync(slow)
-        assert began.wait(WAIT_S)
-        ahead.sync(second.set)
-        go_on.set()
-        assert not second.wait(0.1), "it was queued behind the one that was running"
-        ahead.sync(third.set)
-        assert third.wait(WAIT_S)
-    assert done == ["slow"]
-
-
 def test_items_are_written_at_the_same_time_and_few_of_them_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     both = threading.Barrier(2)
@@ -210,48 +183,6 @@ def test_items_are_written_at_the_same_time_and_few_of_them_ahead(monkeypatch: p
     with CommitPipeline(is_threaded=True) as pipeline:
         for item, _ in pipeline.written(items(), lambda _: both.wait(WAIT_S)):
             assert len(taken) <= item + 3
-
-
-@pytest.mark.parametrize("is_threaded", [False, True])
-def test_an_error_of_an_item_comes_when_its_turn_does(is_threaded: bool) -> None:
-    def write(item: int) -> int:
-        if item == 2:
-            raise OSError("piece 2")
-        return item
-
-    found: list[int] = []
-
-    def commit() -> None:
-        with CommitPipeline(is_threaded=is_threaded) as pipeline:
-            for item, _ in pipeline.written(iter(range(50)), write):
-                found.append(item)
-
-    with pytest.raises(OSError, match="piece 2"):
-        commit()
-    assert found == [0, 1]
-
-
-def test_an_interrupt_waits_for_items_that_are_written() -> None:
-    began, go_on, done = threading.Event(), threading.Event(), threading.Event()
-
-    def slow(_: int) -> None:
-        began.set()
-        assert go_on.wait(WAIT_S)
-        done.set()
-
-    def items() -> Iterator[int]:
-        yield 1
-        assert began.wait(WAIT_S)
-        threading.Timer(0.1, go_on.set).start()
-        raise KeyboardInterrupt
-
-    def commit() -> None:
-        with CommitPipeline(is_threaded=True) as pipeline:
-            list(pipeline.written(items(), slow))
-
-    with pytest.raises(KeyboardInterrupt):
-        commit()
-    assert done.is_set()
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])

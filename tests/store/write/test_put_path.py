@@ -3,12 +3,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segmentlog.store import (
     BatchId,
@@ -18,13 +15,11 @@ from segmentlog.store import (
     Outgoing,
     QueueKey,
     Services,
-    StoreFailedError,
 )
 from segmentlog.store.dispatch.dispatcher import DispatchRequest
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.encode import batch as encode_module
 from segmentlog.store.encode.batch import EncodedRows, encode_batch
-from segmentlog.store.encode.message import encode_message
 from segmentlog.store.format.consume_queue import ENTRY
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.write.attachments import Attachments
@@ -53,21 +48,6 @@ def stating(made: QueueOffsets, rows: list[tuple[int, int]]) -> DispatchedRecord
     numbers = np.array([made.numbers.of_one(KEYS[each]) for each in different])
     none = np.zeros(0, np.int64)
     return DispatchedRecords(numbers, queue_of, offset, np.zeros(len(rows), ENTRY), none, none, none, 0)
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=40), st.integers(0, 9))
-def test_rows_get_the_next_offsets_of_their_queues(rows: list[tuple[int, bool]], end: int) -> None:
-    made = offsets(end)
-    numbers = np.array([made.number_of(key) for key in KEYS])
-    following = ends_of(made)
-    expected = []
-    for queue, counts in rows:
-        expected.append(following[queue] if counts else 0)
-        following[queue] += counts
-    found, after = made.assign(numbers, np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
-    assert found.tolist() == expected
-    made.set(numbers, after)
-    assert ends_of(made) == following
 
 
 def followed(made: QueueOffsets, rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -152,14 +132,6 @@ def test_pieces_written_in_any_order_leave_the_files_of_a_single_batch(tmp_path:
 HELLO = Outgoing(topic="T", body=b"x" * 100)
 
 
-class Listening:
-    def __init__(self) -> None:
-        self.requests: list[DispatchRequest] = []
-
-    def add(self, request: DispatchRequest) -> None:
-        self.requests.append(request)
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[PartedStore]:
     with PartedStore.open(tmp_path / "s", SMALL) as opened:
@@ -186,28 +158,6 @@ def test_reserve_makes_the_segments_before_anything_is_put(store: PartedStore) -
     made = {path.name for path in (Path(store.path) / "commitlog").iterdir()}
     assert {f"{base:020d}" for base in (0, SMALL.segment_bytes, 2 * SMALL.segment_bytes)} <= made
     assert store.parts.log.put_path.end == 0
-
-
-@pytest.mark.parametrize("batch", [False, True])
-def test_a_failed_write_fails_the_store_and_is_not_announced(
-    tmp_path: Path, batch: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listening = Listening()
-    store = PartedStore.open(tmp_path / "s", SMALL, attached=Attachments(listeners=[listening]))
-    path = store.parts.log.put_path
-
-    def fail(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(store.parts.log.appender, "write", fail)
-    rows, single = encode_batch(batch_of([HELLO]), SMALL), encode_message(HELLO, SMALL)
-    for _ in range(2):  # the second one fails before it writes
-        with pytest.raises(StoreFailedError):
-            path.put_batch(rows) if batch else path.put([single])
-    assert listening.requests == []
-    assert path.queues.spans_since(np.zeros(0, np.int64)) == []
-    with pytest.raises(StoreFailedError):
-        store.close()
 
 
 class Ahead:

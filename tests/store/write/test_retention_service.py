@@ -27,7 +27,7 @@ from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
 from segmentlog.store.retention.policy import Disks
-from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
+from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import FileKind
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.write import retention_service
@@ -115,16 +115,6 @@ def test_the_first_run_comes_after_a_minute_and_the_next_every_ten_seconds(world
         assert len(world.left()) == left, at
 
 
-def test_files_are_deleted_at_the_pace_of_the_pauses_without_waiting(world: World) -> None:
-    made = service(world)
-    for at, left in ((60.0, 9), (60.05, 9), (60.1, 8), (60.35, 6), (60.9, 6), (70.0, 5)):
-        world.now = 1000 + at
-        made.step()
-        assert len(world.left()) == left, at
-    assert made.counts.files[FileKind.LOG] == 5
-    assert made.counts.bytes == 5000
-
-
 def test_hours_are_local_and_a_trigger_starts_twenty_runs(world: World) -> None:
     world.now_ms += 3_600_000
     made = service(world, RetentionSettings(files_per_run=1, log_pause_ms=0))
@@ -167,20 +157,6 @@ def test_puts_are_refused_above_the_level_and_accepted_below(world: World, caplo
             made.check_room()
     said = [record.levelno for record in caplog.records if "puts are" in record.message]
     assert said == [logging.ERROR, logging.WARNING] * 2
-
-
-def test_4_checks_the_log_disk_only_after_each_run(world: World) -> None:
-    made = service(world, RetentionSettings(release=RocketMQRelease.V4_9, delete_when="23"))
-    world.used = (10, 95)
-    world.now += 60
-    made.step()
-    assert not made.disk_full
-    world.used = (95, 10)
-    world.now += 60
-    for _ in range(3):
-        made.step()
-        world.now += 60
-    assert made.disk_full
 
 
 def test_a_batch_in_flight_postpones_a_run_that_would_delete_of_it(world: World) -> None:

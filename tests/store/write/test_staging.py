@@ -13,7 +13,6 @@ from segmentlog.store import (
     ConfigError,
     FormatError,
     MessageStore,
-    NoSpaceError,
     Outgoing,
     QueueKey,
     StoreConfig,
@@ -155,18 +154,6 @@ def test_only_jobs_that_are_idle_for_long_are_swept(path: str) -> None:
     assert files(path) == ["alive.0.early", "alive.0.late"]
     assert sweep_staging(path, idle_s=0) == 2
     assert sweep_staging(Path(path) / "nowhere") == 0
-
-
-def test_a_full_disk_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        monkeypatch.setattr(os, "pwrite", full)
-        with pytest.raises(NoSpaceError, match="no room"):
-            staging.add(batch_of(messages(1)))
-        monkeypatch.undo()
-    assert files(path) == []
 
 
 # Links, and files of other owners
