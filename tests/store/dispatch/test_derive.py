@@ -13,7 +13,7 @@ from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import QueueKey
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
-from support.tampering import QueueFiles, contents, overwrite
+from support.tampering import contents, overwrite
 
 GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=20)
 
@@ -30,42 +30,6 @@ def build(store: Path, *batches: pa.RecordBatch) -> list[Appended]:
 def whole(store: Path) -> dict[QueueKey, DerivedQueue]:
     found = log(store)
     return derive_queues(found, found.min_offset, found.stop)
-
-
-def test_derived_queues_equal_the_entries_that_dispatch_wrote(tmp_path: Path) -> None:
-    build(tmp_path / "s", messages(90), messages(30, topic="Ünïcode", queues=2), messages(9, topic="t" * 200, queues=1))
-    found = log(tmp_path / "s")
-    assert len(found.segments) > 3
-    derived = whole(tmp_path / "s")
-    assert {str(key) for key in derived} == {
-        *(f"Orders/{i}" for i in range(4)),
-        *(f"Ünïcode/{i}" for i in range(2)),
-        "t" * 200 + "/0",
-    }
-    for key, queue in derived.items():
-        count = queue.queue_offset.size
-        written = QueueFiles(tmp_path / "s", key.topic, key.queue_id).entries[:count]
-        assert queue.queue_offset.tolist() == list(range(count))
-        assert queue.physical_offset.tolist() == written["physical_offset"].tolist()
-        assert queue.size.tolist() == written["size"].tolist()
-        alone = derive_queue(found, key, found.min_offset, found.stop)
-        assert alone.physical_offset.tolist() == written["physical_offset"].tolist()
-        assert alone.tags_code.tolist() == written["tags_code"].tolist()
-
-
-@pytest.mark.parametrize("topic", ["Order", "Orderz", "None", "Orders/0"])
-def test_a_queue_that_is_not_there(tmp_path: Path, topic: str) -> None:
-    build(tmp_path / "s", messages(9))
-    found = log(tmp_path / "s")
-    assert derive_queue(found, QueueKey(topic, 0), 0, found.stop).size.size == 0
-    assert derive_queue(found, QueueKey("Orders", 4), 0, found.stop).size.size == 0
-
-
-def test_a_part_of_the_log(tmp_path: Path) -> None:
-    (appended,) = build(tmp_path / "s", messages(40, queues=1))
-    places = appended.physical_offsets.tolist()
-    part = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), places[7], places[31])
-    assert part.queue_offset.tolist() == list(range(7, 31))
 
 
 @pytest.mark.parametrize("stated", [5, -1, 1 << 60, 30, 19, 21, (1 << 63) - 1])

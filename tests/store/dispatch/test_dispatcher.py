@@ -1,14 +1,12 @@
-import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from segmentlog.store import MessageStore, NoSpaceError, QueueKey
+from segmentlog.store import NoSpaceError, QueueKey
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest, ReplicatedRecords
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.index_file import Geometry
@@ -16,20 +14,10 @@ from segmentlog.store.format.message import Records
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.queues.writer import QueueWriter
-from support.batches import batch_of
-from support.crash.driver import ROOT
 from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.promises import Truth
 from support.records import one
 from support.scale import scale
-from support.written_stores import SMALL, message
-
-
-def memory() -> MemoryFileSystem:
-    disk = MemoryFileSystem()
-    disk.make_dir(os.path.dirname(ROOT))
-    return disk
 
 
 def dispatcher(fs: Any) -> Dispatcher:
@@ -62,23 +50,6 @@ def test_only_records_below_the_limit_are_dispatched() -> None:
         assert working.ends == ({QueueKey("Topic", 3): dispatched} if dispatched else {})
         assert working.waiting_bytes == (5 - dispatched) * size
     assert working.newest_timestamp == 1_700_000_000_000 + 4 * size
-
-
-def test_queues_and_index_match_the_log_after_single_puts_and_batches() -> None:
-    disk = memory()
-    kinds = [{}, {"sys_flag": 0x4}, {"sys_flag": 0x8}, {"sys_flag": 0xC}, {"properties": {"DELAY": "4"}}]
-    with MessageStore.open(ROOT, SMALL, fs=disk) as store:
-        for serial in range(0, 200, 10):
-            rows = [replace(message(3, 1, serial + row), **kinds[(serial + row) % 5]) for row in range(10)]
-            store.append_batch(batch_of(rows[:7]))
-            for row in rows[7:]:
-                store.append(row)
-        store.wait_dispatched()
-        end = store.end_offset
-    truth = Truth.of(disk, SMALL)
-    truth.check_queues(disk, end)
-    truth.check_index(disk, end)
-    assert QueueKey("SCHEDULE_TOPIC_XXXX", 3) in truth.queues
 
 
 class Following:

@@ -56,27 +56,6 @@ def test_a_ledger_that_no_reader_would_read_is_not_written(path: str, monkeypatc
 # What a reader sees
 
 
-def test_a_batch_in_flight_is_hidden(path: str) -> None:
-    write_mark(path, FLIGHT)
-    seen = Visibility(FS, path)
-    assert (seen.hidden_from(), seen.cut(400), seen.cut(800)) == (500, 400, 500)
-
-
-def test_a_batch_that_landed_after_the_first_look_stays_hidden(path: str) -> None:
-    write_mark(path, FLIGHT)
-    seen = Visibility(FS, path)
-    write_mark(path, LANDED)
-    assert seen.cut(900) == 500
-    assert Visibility(FS, path).cut(900) == 900
-
-
-def test_a_batch_that_began_after_the_first_look_is_hidden(path: str) -> None:
-    seen = Visibility(FS, path)
-    assert (seen.hidden_from(), seen.cut(900)) == (None, 900)
-    write_mark(path, BatchMark(1, 500, 500, in_flight=True))
-    assert seen.cut(900) == 500
-
-
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_a_broker_that_took_the_store_over_made_its_rows_messages(path: str, is_signed: bool) -> None:
     write_mark(path, FLIGHT)

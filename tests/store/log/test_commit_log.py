@@ -10,7 +10,7 @@ import pytest
 
 from segmentlog.store.errors import DataLossError
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.format.message import MIN_RECORD_BYTES, Bytes, Ints, Problem
+from segmentlog.store.format.message import Ints, Problem
 from segmentlog.store.log.commit_log import MAPS_MAX, CommitLog, records_at, store_times_at
 from support.indexed_stores import START_MS, Row, build, every_record
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -56,18 +56,6 @@ def test_a_glance_has_the_records_that_are_whole_in_its_spans_and_maps_nothing(
     assert found.glance(spans)[1].size == 0
 
 
-def test_the_ends(built: tuple[Path, Appended]) -> None:
-    store, _ = built
-    found = log(store)
-    count = len(segments(store))
-    assert (found.min_offset, found.stop) == (3 * BYTES, (3 + count) * BYTES)
-    assert found.records_max == count * BYTES // MIN_RECORD_BYTES
-    empty = log(store / "nothing")
-    assert (empty.min_offset, empty.stop, empty.segments, empty.records_max) == (0, 0, [], 0)
-    assert empty.locate(np.array([0, 5])).tolist() == [-1, -1]
-    assert list(empty.walk(0, 1 << 40)) == []
-
-
 def test_where_the_bytes_end(built: tuple[Path, Appended]) -> None:
     store, appended = built
     end = int(appended.physical_offsets[-1] + appended.sizes[-1])
@@ -79,18 +67,6 @@ def test_where_the_bytes_end(built: tuple[Path, Appended]) -> None:
         path.unlink()
     assert 3 * BYTES < found.data_stop() <= 4 * BYTES
     assert log(store / "nothing").data_stop() == 0
-
-
-def test_locate(built: tuple[Path, Appended]) -> None:
-    store, _ = built
-    segments(store)[1].unlink()
-    found = log(store)
-    offsets = np.array(
-        [-1, 0, 3 * BYTES - 1, 3 * BYTES, 4 * BYTES - 1, 4 * BYTES, 5 * BYTES - 1, 5 * BYTES, found.stop]
-    )
-    assert found.locate(offsets).tolist() == [-1, -1, -1, 0, 0, -1, -1, 1, -1]
-    for offset, index in zip(offsets.tolist(), found.locate(offsets).tolist(), strict=True):
-        assert found.find(offset) == (found.segments[index] if index >= 0 else None)
 
 
 def test_a_walk_over_a_gap_and_a_short_segment(built: tuple[Path, Appended]) -> None:
@@ -141,37 +117,6 @@ def test_a_segment_that_is_deleted(built: tuple[Path, Appended]) -> None:
     del found
     assert kept.tobytes() == before
     assert log(store).min_offset == 5 * BYTES
-
-
-class Windows(LocalFileSystem):
-    window_bytes = 256
-
-    def __init__(self) -> None:
-        self.mapped: list[tuple[str, int, int | None]] = []
-
-    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        self.mapped.append((path, start, stop))
-        return super().map(path, start, stop)
-
-
-def test_a_log_in_windows_maps_only_the_requested_windows(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    fs = Windows()
-    whole, parts = log(store), CommitLog(fs, [str(store / "commitlog")])
-    for offset in appended.physical_offsets.tolist():
-        found, expected = parts.record_at(offset), whole.record_at(offset)
-        assert found is not None
-        assert expected is not None
-        assert bytes(found.record.body) == bytes(expected.record.body)
-        assert found._replace(record=expected.record) == expected
-    assert fs.mapped == [], "a single record is read"
-    assert [parts.record_at(offset + 1) for offset in appended.physical_offsets.tolist()] == [None] * 60
-    for segment in whole.segments:
-        for start, stop in ((0, None), (0, BYTES), (255, 257), (300, BYTES + 100), (BYTES, None)):
-            assert parts.view(segment, start, stop).tobytes() == whole.view(segment, start, stop).tobytes()
-            assert fs.mapped.pop() == (segment.path, start, BYTES if stop is None else min(stop, BYTES))
-    assert walked(parts, 0, whole.stop) == walked(whole, 0, whole.stop)
-    assert parts.damage(0, whole.stop) == whole.damage(0, whole.stop)
 
 
 def test_an_empty_last_file_is_not_a_segment(built: tuple[Path, Appended]) -> None:

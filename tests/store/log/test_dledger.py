@@ -160,10 +160,3 @@ def test_segments_after_the_committed_end_are_not_read_after_a_crash(
     snapshot = Snapshot.open(store, queue_source=source)
     assert len(snapshot.log.segments) > 2
     assert len(list(reading.read(snapshot))) == committed + 1
-
-
-def test_messages_after_the_committed_end_are_not_found_by_their_place(tmp_path: Path) -> None:
-    entries = write_store(tmp_path / "store", committed=10)
-    snapshot = Snapshot.open(tmp_path / "store")
-    found = [snapshot.message_at(each.position + 48) is not None for each in entries]
-    assert found == [True] * 11 + [False] * (len(entries) - 11)

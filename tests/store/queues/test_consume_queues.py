@@ -9,7 +9,6 @@ from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues import consume_queues as module
 from segmentlog.store.queues.consume_queues import ConsumeQueues, EntrySpan
 from support.store_builder import Geometry, StoreBuilder, messages
-from support.tampering import QueueFiles
 
 GEOMETRY = Geometry(segment_bytes=1 << 20, queue_segment_entries=100)
 KEYS = [QueueKey("Orders", queue_id) for queue_id in range(4)]
@@ -48,42 +47,6 @@ def test_no_more_is_kept_than_a_limit(store: Path, monkeypatch: pytest.MonkeyPat
     queues.drop_fronts()
     queues.fronts(KEYS[2:])
     assert [queues.front(key) is None for key in KEYS] == [True, True, False, False]
-
-
-def test_a_later_file_is_the_front_of_its_queue(store: Path) -> None:
-    files = QueueFiles(store, "Orders", 1)
-    files.files[0].rename(files.directory / f"{100 * ENTRY_BYTES:020d}")
-    (front,) = opened(store).fronts([KEYS[1]])
-    assert front is not None
-    assert front.file.base == 100 * ENTRY_BYTES
-    assert front.file == opened(store).queue(KEYS[1]).segments[0]
-    assert opened(store).base_of(KEYS[1], 100, 130) == front.base
-    assert opened(store).base_of(KEYS[1], 99, 130) is None
-
-
-@pytest.mark.parametrize("are_known", [False, True])
-def test_the_file_of_a_range(tmp_path: Path, are_known: bool) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
-        builder.append(messages(300, queues=2))
-    queues = opened(tmp_path / "s")
-    if are_known:
-        queues.fronts(KEYS[:2])
-    for start, stop, base in ((0, 100, 0), (0, 101, None), (100, 150, 100), (99, 100, 0), (100, 201, None)):
-        assert queues.base_of(KEYS[0], start, stop) == (None if base is None else base * ENTRY_BYTES)
-    assert queues.base_of(QueueKey("Orders", 9), 0, 1) is None
-
-
-def test_spans_are_read_from_the_file_that_they_name(store: Path) -> None:
-    queues = opened(store)
-    entries = encode(queues.queue(KEYS[2]).entries(0, 31))
-    spans = [
-        EntrySpan(KEYS[2], 3, 7, 0),
-        EntrySpan(KEYS[2], 90, 101, 0),  # beyond the file
-        EntrySpan(KEYS[2], 100, 101, 100 * ENTRY_BYTES),  # no such file
-        EntrySpan(QueueKey("Other", 0), 0, 1, 0),
-        EntrySpan(KEYS[2], 0, 31, 0),
-    ]
-    assert queues.read(spans) == [entries[60:140], None, None, None, entries]
 
 
 @pytest.mark.parametrize("topic", ["", "..", "a/b", "x\0"])

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.store import QueueKey
-from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
@@ -20,7 +19,6 @@ from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE, 
 from segmentlog.store.format.message import MIN_RECORD_BYTES
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues.writer import EACH_MIN, OpenFiles, QueueEnds, QueueWriter, find_ends
-from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
 from support.scale import scale
@@ -72,23 +70,6 @@ def test_entries_go_file_by_file_and_a_truncated_queue_continues_at_its_new_end(
     queues.close()
 
 
-def test_a_file_appears_with_its_first_entries_and_syncing_covers_bytes_and_names() -> None:
-    recorder = RecordingFileSystem(MemoryFileSystem())
-    queues, ops = writer(recorder), recorder.recording.ops
-    queues.append(KEY, 0, entries(0, 1))
-    kinds = [op.kind for op in ops if op.kind is not Kind.MAKE_DIR]
-    assert kinds == [Kind.CREATE, Kind.EXTEND, Kind.WRITE, Kind.RENAME]
-    queues.append(KEY, 1, entries(1, 4))
-    before = len(ops)
-    queues.sync()
-    synced = [(op.kind, op.path) for op in ops[before:]]
-    assert [kind for kind, _ in synced] == [Kind.SYNC] * 2 + [Kind.SYNC_DIR] * 3
-    assert {path for kind, path in synced if kind is Kind.SYNC_DIR} == {"/queues", "/queues/Orders", "/queues/Orders/3"}
-    before = len(ops)
-    queues.sync()
-    assert len(ops) == before
-
-
 def test_only_wrong_entries_are_corrected_and_an_entry_is_found_by_its_record() -> None:
     fs = MemoryFileSystem()
     queues = writer(fs)
@@ -102,21 +83,6 @@ def test_only_wrong_entries_are_corrected_and_an_entry_is_found_by_its_record() 
     assert queues.correct(KEY, 6, entries(6, 5)) == 5
     assert [queues.find(KEY, physical, 0, 11) for physical in (0, 700, 1000, 750, 1100)] == [0, 7, 10, None, None]
     assert queues.find(KEY, 700, 8, 11) is None
-
-
-@pytest.mark.parametrize("call", ["create", "extend", "write", "rename"])
-def test_an_append_succeeds_once_the_disk_has_room_again(call: str) -> None:
-    disk = MemoryFileSystem()
-    queues = writer(FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=(call,))))
-    queues.append(KEY, 0, entries(0, 4))
-    with pytest.raises(NoSpaceError):
-        queues.append(KEY, 4, entries(4, 3))
-    queues.sync()
-    queues.append(KEY, 4, entries(4, 3))
-    queues.sync()
-    raw = entries(0, 7).tobytes()
-    assert b"".join(content(disk).values()) == raw.ljust(2 * FILE_BYTES, b"\0")
-    assert disk.size("/making") is None
 
 
 def test_a_full_file_is_dropped_and_the_queue_continues() -> None:
@@ -177,22 +143,6 @@ def opens_for_two_turns(fs: NumberedFiles, files: OpenFiles, count: int) -> int:
     for _ in range(2):
         use(files, count)
     return len(fs.opened)
-
-
-def test_half_of_the_descriptors_stay_open_and_the_least_recently_used_file_is_closed_first(fs: NumberedFiles) -> None:
-    files = OpenFiles(fs)
-    assert opens_for_two_turns(fs, files, DESCRIPTORS // 2) == DESCRIPTORS // 2
-    for number in (0, DESCRIPTORS, 0, 1):
-        fs.opened.clear()
-        files.open(path_of(number))
-        assert fs.opened == ([] if number == 0 else [path_of(number)])
-    files.forget(path_of(7))
-    files.forget("/queues/never-opened")
-    fs.opened.clear()
-    for number in (DESCRIPTORS + 1, 0, 7):
-        files.open(path_of(number))
-    assert fs.opened == [path_of(DESCRIPTORS + 1), path_of(7)]
-    files.close()
 
 
 def test_writers_share_the_limit_and_each_keeps_a_few(fs: NumberedFiles) -> None:

@@ -1,14 +1,12 @@
 import os
 import shutil
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing
-from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store import DamagedLogError, MessageStore, OnDamage
 from support.crash.driver import ROOT
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
@@ -47,26 +45,6 @@ def test_recovery_steps_have_a_fixed_order(tmp_path: Path) -> None:
     assert max(queues) < raised
     assert last(Kind.SYNC, "index") < raised
     assert raised == max(at for at, op in enumerate(ops) if op[0] is Kind.SYNC)
-
-
-def test_each_queue_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "store"
-    with MessageStore.open(path, SMALL) as store:
-        for queue_id in range(30):
-            store.append(Outgoing(topic="Orders", body=b"x", queue_id=queue_id))
-    listed: Counter[str] = Counter()
-    real = LocalFileSystem.list_dir
-
-    def list_dir(self: LocalFileSystem, directory: str) -> list[Listed]:
-        listed[os.path.relpath(directory, path)] += 1
-        return real(self, directory)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalFileSystem, "list_dir", list_dir)
-        opened = MessageStore.open(path, SMALL)
-    queues = {name: count for name, count in listed.items() if name.startswith("consumequeue/Orders/")}
-    assert queues == {f"consumequeue/Orders/{queue_id}": 1 for queue_id in range(30)}
-    opened.close()
 
 
 def crashed_on_disk(path: Path) -> Path:
