@@ -9,9 +9,6 @@ from segmentlog.store import (
     MessageStore,
     Outgoing,
     QueueKey,
-    QueueRange,
-    QueueSource,
-    ScanSpec,
     Services,
     Snapshot,
     StoreConfig,
@@ -75,35 +72,6 @@ def test_the_first_look_at_the_marker_comes_before_the_log_and_that_before_the_q
     snapshot.topics()
     assert snapshot.newer(snapshot.look()) is snapshot
     assert fs.looked(*PARTS) == ["batch"]
-
-
-def test_a_task_takes_no_snapshot_and_liveness_alone_lists_nothing(store: Path) -> None:
-    (task,) = Snapshot.open(store).plan([QueueRange(KEY, 0, 10)], max_bytes=1 << 30)
-    for ask in (
-        lambda snapshot: list(snapshot.scan(task, ScanSpec(columns=("body",)))),
-        lambda snapshot: snapshot.message_at(0),
-        lambda snapshot: snapshot.queue(KEY),
-    ):
-        fs = Journal()
-        snapshot = Snapshot.open(store, fs=fs)
-        fs.looked()
-        ask(snapshot)
-        assert fs.looked("consumequeue", "lock", "abort") == []
-    snapshot = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
-    fs.looked()
-    assert not snapshot.is_live
-    assert fs.calls == ["lock"]
-
-
-def test_the_lock_of_a_closed_store_is_not_looked_for_to_find_the_end(store: Path) -> None:
-    fs = Journal()
-    snapshot = Snapshot.open(store, fs=fs)
-    fs.looked()
-    stop = snapshot.readable_stop()
-    assert fs.looked("abort", "lock") == ["abort"]
-    (store / "abort").touch()
-    assert snapshot.readable_stop() == stop
-    assert fs.looked("abort", "lock")[:2] == ["abort", "lock"]
 
 
 class Closing(Journal):

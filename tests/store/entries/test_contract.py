@@ -17,7 +17,7 @@ import pytest
 from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, Snapshot, TaskLimits
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
-from segmentlog.store.entries import choose
+from segmentlog.store.entries import choose, queue_entries
 from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.entries.joined import JoinedEntries
 from segmentlog.store.entries.packs import PackedQueues
@@ -299,7 +299,8 @@ def test_places_and_times(opened: tuple[History, Snapshot]) -> None:
     assert snapshot.entries.places(QueueKey("Nothing", 0), np.array([0, 5])).tolist() == [-1, -1]
 
 
-def test_sizes_and_extents(opened: tuple[History, Snapshot]) -> None:
+def test_sizes_and_extents(opened: tuple[History, Snapshot], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_entries, "_BLOCK_ROWS", 7)  # sizes are summed up block by block
     history, snapshot = opened
     for key, entries in history.items():
         for start, stop in spans(entries) if entries else []:

@@ -12,18 +12,14 @@ from segmentlog.store import (
     Outgoing,
     QueueKey,
     QueueRange,
-    QueueSource,
-    ScanSpec,
     Snapshot,
     StoreConfig,
 )
-from segmentlog.store.entries import queue_entries as module
 from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
-from support import reading
-from support.orders_store import COUNT, KEY, offsets
+from support.orders_store import KEY, offsets
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, segments
 
@@ -123,40 +119,6 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
 
 
 QUEUE_1 = QueueKey("Orders", 1)
-COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
-
-
-def opened_as(store: Path, how: str) -> Snapshot:
-    """Read queues, the log, or a store as a crash may leave it: the last entries of the queue are missing."""
-    if how == "crash":
-        QueueFiles(store, QUEUE_1.topic, QUEUE_1.queue_id).zero(22, 30)
-        (store / "abort").touch()
-    return Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO)
-
-
-def scanned(snapshot: Snapshot) -> list[tuple[int, int, int]]:
-    rows = reading.read(snapshot, columns=COLUMNS, check_crc=False)
-    mine = (row for row in rows if QueueKey(row["topic"], row["queueId"]) == QUEUE_1)
-    return [(row["queueOffset"], row["physicalOffset"], row["storeSize"]) for row in mine]
-
-
-@pytest.mark.parametrize("how", ["queue", "log", "crash"])
-def test_places_and_sizes_agree_with_a_scan(store: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = opened_as(store, how)
-    assert isinstance(snapshot.entries, FileEntries) is (how == "queue")
-    rows = scanned(snapshot)
-    assert [row[0] for row in rows] == list(range(COUNT // 4))
-    assert [snapshot.entries.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
-    assert snapshot.entries.place_of(QUEUE_1, COUNT) is None
-    for step in (1, 4):
-        expected = [*(row[1] for row in rows[::step]), -1]
-        assert snapshot.entries.places(QUEUE_1, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
-    wanted = QueueRange(QUEUE_1, 3, 27)
-    assert snapshot.entries.sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
-    for block in (1, 7, 1 << 20):
-        monkeypatch.setattr(module, "_BLOCK_ROWS", block)
-        assert snapshot.stored_bytes(wanted) == sum(row[2] for row in rows[3:27])
-    assert snapshot.stored_bytes(QueueRange(QUEUE_1, 3, 3)) == 0
 
 
 def test_a_damaged_entry_has_no_place_and_no_size(store: Path) -> None:
@@ -165,22 +127,6 @@ def test_a_damaged_entry_has_no_place_and_no_size(store: Path) -> None:
     assert snapshot.entries.place_of(QUEUE_1, 5) is None
     assert (snapshot.entries.places(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
     assert np.flatnonzero(snapshot.entries.sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
-
-
-@pytest.mark.parametrize("how", ["log", "crash"])
-def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store: Path, how: str) -> None:
-    snapshot = opened_as(store, how)
-    rows = scanned(snapshot)
-    for start, stop in ((0, 30), (23, 25), (10, 24), (29, 30)):
-        (task,) = snapshot.plan([QueueRange(QUEUE_1, start, stop)], max_bytes=1 << 30)
-        walked = [piece for piece in task.ranges if piece.walk is not None]
-        first = walked[0].start if walked else stop
-        for piece in walked:
-            low, high = piece.walk or (0, 0)
-            assert low >= (rows[first - 1][1] + rows[first - 1][2] if first else 0)
-            assert high <= (rows[stop][1] if stop < len(rows) else rows[-1][1] + rows[-1][2])
-        found = [n for b in snapshot.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
-        assert found == list(range(start, stop))
 
 
 def test_a_queue_of_a_live_store_ends_with_the_listed_segments_if_no_listed_record_is_its_own(tmp_path: Path) -> None:

@@ -110,18 +110,6 @@ def measured(plan: Callable[[], list[ScanTask]]) -> tuple[list[ScanTask], int, i
         tracemalloc.stop()
 
 
-def test_all_rows_of_a_queue_are_in_one_task_each_once() -> None:
-    snapshot = Snapshot.open(StoreLocation.on_objects(made(20, 100)))
-    (first, *_), *_ = (snapshot.queues(topic) for topic in snapshot.topics())
-    wanted = QueueRange(first.key, first.min_offset + 17, first.max_offset - 3)
-    tasks = snapshot.plan([wanted, wanted], max_bytes=64 << 20)
-    planned = [each for task in tasks for each in task.ranges]
-    assert sum(each.rows for each in planned) == 2 * len(wanted)
-    half = planned[: len(planned) // 2]
-    assert [each.start for each in half] == [wanted.start, *(each.stop for each in half[:-1])]
-    assert half[-1].stop == wanted.stop
-
-
 @pytest.fixture
 def in_parts(tmp_path: Path) -> MemoryObjects:
     """An archive of 40 segments or so in parts of 7, of which the last one has a segment that grows."""

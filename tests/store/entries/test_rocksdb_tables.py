@@ -66,20 +66,6 @@ def test_entries_equal_the_entries_that_rocketmq_reads(name: str, chunk: int, tm
         assert all(entry[0] >= dispatched for item, entry in asked.items() if item not in found)
 
 
-@pytest.mark.scaled(quick=3)
-@pytest.mark.parametrize("name", ALL)
-def test_bounds_are_the_ends_of_the_entries(name: str, tmp_path: Path) -> None:
-    with opened(fixtures.unpack(name, tmp_path)) as queues:
-        ends: dict[QueueKey, list[int]] = {}
-        entries = entries_of(queues)
-        for key, offset in entries:
-            ends.setdefault(key, []).append(offset)
-        assert queues.queues() == sorted(ends)
-        for key, offsets in ends.items():
-            last = max(offsets)
-            assert queues.bounds(key) == RocksBounds(min(offsets), last + 1, entries[key, last][0])
-
-
 def test_a_part_of_a_queue_is_read_and_an_unknown_queue_has_none(tmp_path: Path) -> None:
     with opened(fixtures.unpack("queues-rocksdb-5.5.0", tmp_path)) as queues:
         key = queues.queues()[0]

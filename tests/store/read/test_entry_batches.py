@@ -13,23 +13,17 @@ from segmentlog.store import (
     OnCorrupt,
     OnLoss,
     PlannedRange,
-    Predicate,
     QueueKey,
-    QueueRange,
     ScanSpec,
     ScanTask,
     Snapshot,
-    Tags,
 )
 from segmentlog.store.entries.walk_cache import WalkCache
-from segmentlog.store.format.consume_queue import ENTRY_BYTES, Entries
-from segmentlog.store.format.message import Ints
-from segmentlog.store.format.naming import SCHEDULE_TOPIC
-from segmentlog.store.read import entry_batches
+from segmentlog.store.format.consume_queue import ENTRY_BYTES
 from segmentlog.store.read.entry_batches import Chunk, Chunks, batches_of, range_blocks, report_lost, together
 from segmentlog.store.read.matching import Matcher
 from support.store_builder import StoreBuilder, messages
-from support.tampering import QueueFiles, overwrite, segments
+from support.tampering import QueueFiles, overwrite
 
 COUNT = 240
 QUEUES = 4
@@ -93,28 +87,6 @@ def test_a_batch_has_about_its_bytes_and_no_more_than_its_rows(
 # Which rows
 
 
-def test_all_rows_of_several_ranges_are_there_once_in_the_order_of_the_log(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = task_of(*(planned(queue_id) for queue_id in range(QUEUES)))
-    (found,) = chunks(store, task)
-    assert (np.diff(found.entries["physical_offset"]) > 0).all()
-    for queue_id in range(QUEUES):
-        assert [offset for each, offset in rows([found]) if each == queue_id] == list(range(COUNT // QUEUES))
-    monkeypatch.setattr(entry_batches, "_RUN_ROWS", 100)  # runs are ended when they are long
-    assert [sorted(set(chunk.range_index.tolist())) for chunk in chunks(store, task)] == [[0, 1], [2, 3]]
-
-
-def test_rows_that_cannot_match_are_left_out_and_a_part_of_a_chunk_has_its_rows(store: Path) -> None:
-    wanted = Predicate(filter=Tags(frozenset(["b"])))
-    matching = rows(chunks(store, task_of(planned(0)), ScanSpec(columns=("keys",), predicate=wanted)))
-    assert matching == [(0, offset) for offset in range(COUNT // QUEUES) if offset * QUEUES % 3 == 1]
-    (found,) = chunks(store, task_of(planned(0)))
-    assert found.part(0, found.queue_offset.size) is found
-    assert found.part(3, 5).queue_offset.tolist() == [3, 4]
-    assert found.take(found.queue_offset == 7).entries["size"].tolist() == [int(found.entries["size"][7])]
-
-
 # What is missing
 
 
@@ -132,12 +104,6 @@ def test_fewer_messages_than_were_planned_are_a_loss(store: Path, caplog: pytest
 
 def walked(path: Path, queue_id: int) -> PlannedRange:
     return planned(queue_id, walk=(0, Snapshot.open(path).readable_stop()))
-
-
-def test_ranges_planned_as_log_walks_have_the_rows_of_the_queue(store: Path) -> None:
-    named, derived = chunks(store, task_of(planned(3))), chunks(store, task_of(walked(store, 3)))
-    assert rows(named) == rows(derived)
-    assert (named[0].entries == derived[0].entries).all()
 
 
 def test_a_gap_where_the_log_is_damaged_names_the_place(store: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -236,66 +202,3 @@ def _is_unsound(how: str, at: int) -> bool:
             return at >= 1
         case _:
             return 1 <= at < HELD - 1
-
-
-def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_batches, "SHORT_ROWS_MAX", 5)
-    key, delayed = KEYS[0], QueueKey(SCHEDULE_TOPIC, 0)
-    alone = [(key, 0, 6, 6, None, 0), (key, 0, 5, 5), (key, 0, 5, 4, None, 0), (key, 0, 5, 5, (0, 100))]
-    alone.append((delayed, 0, 5, 5, None, 0))
-    ranges = [PlannedRange(*each) for each in ((key, 0, 5, 5, None, 0), *alone, (key, 5, 7, 2, None, 0))]
-    first, *others, last = together(Snapshot.open(built).sources.queues, ranges)
-    assert others == [1, 2, 3, 4, 5]
-    assert isinstance(first, Chunk)
-    assert isinstance(last, Chunk)
-    assert (first.range_index.tolist(), first.queue_offset.tolist()) == ([0] * 5, list(range(5)))
-    assert (last.range_index.tolist(), last.queue_offset.tolist()) == ([6] * 2, [5, 6])
-
-
-@pytest.mark.parametrize(("rows_max", "stretches"), [(1, 6), (11, 3), (20, 3), (21, 2), (1000, 1)])
-def test_so_many_rows_are_read_at_once(built: Path, rows_max: int, stretches: int) -> None:
-    snapshot = Snapshot.open(built)
-    (task,) = snapshot.plan([QueueRange(key, 0, HELD) for key in KEYS], max_bytes=1 << 30)
-    found = list(together(snapshot.sources.queues, task.ranges, rows_max))
-    assert len(found) == stretches
-    assert all(isinstance(each, Chunk) for each in found)
-    assert list(together(snapshot.sources.queues, [])) == []
-
-
-KEY = QueueKey("Orders", 1)
-ENTRIES_COUNT = 50
-
-
-def blocks(
-    two_queues: Path, start: int = 0, stop: int = ENTRIES_COUNT, walk: tuple[int, int] | None = None
-) -> tuple[Ints, Entries]:
-    snapshot = Snapshot.open(two_queues)
-    walks = WalkCache(snapshot.log, [KEY], [] if walk is None else [walk])
-    found = list(range_blocks(snapshot, PlannedRange(KEY, start, stop, stop - start, walk), walks))
-    return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
-
-
-def test_pads_are_left_out_and_a_walk_yields_the_entries_of_the_queue(two_queues: Path, sound: Entries) -> None:
-    QueueFiles(two_queues, "Orders", 1).pad(12)
-    for start, stop, walk in ((12, ENTRIES_COUNT, None), (5, 20, (0, 1 << 40))):
-        offsets, entries = blocks(two_queues, 0 if walk is None else start, stop, walk)
-        assert offsets.tolist() == list(range(start, stop))
-        assert entries.tolist() == sound[start:stop].tolist()
-
-
-@pytest.mark.parametrize("is_segment", [False, True])
-def test_zeroed_entries_are_restored_from_the_log_except_without_their_records(
-    two_queues: Path, sound: Entries, is_segment: bool
-) -> None:
-    places = sound["physical_offset"]
-    if is_segment:
-        segments(two_queues)[1].unlink()
-        lost = (places >= 4096) & (places < 8192)
-    else:
-        overwrite(two_queues, int(places[22]) + 4, b"\0\0\0\0")
-        lost = np.arange(ENTRIES_COUNT) == 22
-    QueueFiles(two_queues, "Orders", 1).zero(0, ENTRIES_COUNT - 1)
-    _, entries = blocks(two_queues)
-    assert lost.any()
-    assert entries[lost]["size"].tolist() == [0] * int(lost.sum())
-    assert entries[~lost].tolist() == sound[~lost].tolist()

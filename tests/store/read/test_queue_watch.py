@@ -524,13 +524,6 @@ def test_a_change_is_reported_once_and_the_next_one_again_at_its_place(tails: Ta
     assert tails.wait() == 0
 
 
-def test_places_in_one_window_share_a_map(tails: Tails) -> None:
-    tails.place(*range(0, 1 << 17, 20))
-    assert tails.fs.calls["map"] == 2 + (1 << 17) // (1 << 16) - 1
-    tails.write(range(0, 1 << 17, 20)[-1])
-    assert tails.wait() == 0
-
-
 def test_a_queue_has_two_tails_at_the_end_of_a_file_and_none_when_it_is_gone(tails: Tails) -> None:
     last, following = tails.at(20, still=ENTRY), tails.at(1 << 16)
     tails.write(20)

@@ -5,19 +5,15 @@ One message as an object: each field, compressed bodies, damage, and times that 
 
 import dataclasses
 import gc
-import os
-import pickle
 import shutil
 import weakref
 import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from segmentlog.store import (
-    Boundary,
     CorruptRecordError,
     MessageStore,
     OffsetOutOfRangeError,
@@ -26,10 +22,8 @@ from segmentlog.store import (
     QueueRange,
     QueueSource,
     ReadFrom,
-    ScanSpec,
     Snapshot,
     UnconfirmedError,
-    UnknownQueueError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.message import Problem
@@ -37,24 +31,12 @@ from segmentlog.store.log.confirmed import ConfirmationFile
 from segmentlog.store.read.snapshot import Message, read_message
 from support import reading
 from support.lock_holders import held_elsewhere
-from support.orders_store import COUNT, GEOMETRY, KEY
+from support.orders_store import GEOMETRY, KEY
 from support.store_builder import Appended, StoreBuilder, messages
-from support.tampering import QueueFiles, WatchedFiles, overwrite
+from support.tampering import QueueFiles, overwrite
 from support.written_stores import SMALL, message
 
 # What is there
-
-
-def test_topics_queues_and_bounds(store: Path) -> None:
-    snapshot = Snapshot.open(store)
-    assert snapshot.topics() == ["%RETRY%group", "Orders"]
-    assert [(b.key.queue_id, b.min_offset, b.max_offset, len(b)) for b in snapshot.queues("Orders")] == [
-        (i, 0, 30, 30) for i in range(4)
-    ]
-    assert snapshot.bounds(QueueKey("None", 0)) == snapshot.bounds(QueueKey("None", 0))
-    assert len(snapshot.bounds(QueueKey("Orders", 9))) == 0
-    with pytest.raises(UnknownQueueError, match="topic None is not in this store"):
-        snapshot.queues("None")
 
 
 def test_the_broker_is_named_after_its_directory_unless_told(store: Path) -> None:
@@ -64,14 +46,6 @@ def test_the_broker_is_named_after_its_directory_unless_told(store: Path) -> Non
 
 
 # Where queues come from
-
-
-def test_the_log_alone_does_not_look_at_queues(store: Path) -> None:
-    fs = WatchedFiles()
-    snapshot = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
-    assert len(list(reading.read(snapshot))) == COUNT + 10
-    assert fs.calls["read"] == 2 * len(snapshot.log.segments)  # the first and the last record that is kept of each
-    assert fs.calls["data_end"] == 1  # where the log ends
 
 
 def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
@@ -114,21 +88,6 @@ def test_of_a_look_only_the_queues_that_moved_are_asked_again(store: Path) -> No
     assert snapshot.bounds(first.key) == first
 
 
-def test_refresh_sees_appended_messages_and_new_topics(tmp_path: Path) -> None:
-    builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
-    builder.append(messages(20))
-    snapshot = Snapshot.open(tmp_path / "s")
-    assert [len(bounds) for bounds in snapshot.queues("Orders")] == [5] * 4
-    builder.append(messages(60, first=20))
-    builder.append(messages(3, topic="New", queues=1))
-    assert [len(bounds) for bounds in snapshot.queues("Orders")] == [5] * 4
-    assert snapshot.topics() == ["Orders"]
-    snapshot = snapshot.newer()
-    assert [len(bounds) for bounds in snapshot.queues("Orders")] == [20] * 4
-    assert snapshot.topics() == ["New", "Orders"]
-    assert len(list(reading.read(snapshot))) == 83
-
-
 def test_a_live_store_has_no_crash_tail(store: Path) -> None:
     """Its owner dispatches in its own time: what no queue names is not there yet."""
     (store / "abort").touch()
@@ -153,21 +112,6 @@ def test_ranges_outside_their_queue_are_refused(store: Path) -> None:
     assert snapshot.plan([QueueRange(KEY, 30, 30)], max_bytes=1000) == []
 
 
-@pytest.mark.parametrize("source", list(QueueSource))
-def test_tasks_can_be_read_elsewhere(store: Path, source: QueueSource) -> None:
-    planner = Snapshot.open(store, queue_source=source)
-    tasks = planner.plan(reading.whole_queues(planner), max_bytes=2000, max_records=7)
-    assert all(task.rows <= 7 and (task.bytes <= 2000 or task.rows == 1) for task in tasks)
-    spec = ScanSpec(columns=("topic", "queueId", "queueOffset"))
-    rows = []
-    for sent in map(pickle.dumps, tasks):
-        snapshot = Snapshot.open(store, queue_source=source)
-        rows += [tuple(row.values()) for batch in snapshot.scan(pickle.loads(sent), spec) for row in batch.to_pylist()]
-    assert sorted(rows) == sorted(
-        [("Orders", q, o) for q in range(4) for o in range(30)] + [("%RETRY%group", 0, o) for o in range(10)]
-    )
-
-
 # One message
 
 
@@ -187,31 +131,7 @@ def test_one_message(built: tuple[Path, Appended]) -> None:
         snapshot.message_at(place)
 
 
-@pytest.mark.parametrize("source", list(QueueSource))
-@pytest.mark.parametrize(
-    ("time", "lower", "upper"),
-    [(-1, 0, 0), (0, 0, 0), (1, 1, 0), (8, 2, 2), (116, 29, 29), (117, 30, 29), (999, 30, 29)],
-)
-def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int, upper: int) -> None:
-    snapshot = Snapshot.open(store, queue_source=source)
-    assert snapshot.offset_at(KEY, 1_700_000_000_000 + time) == lower
-    assert snapshot.offset_at(KEY, 1_700_000_000_000 + time, Boundary.UPPER) == upper
-    for boundary, expected in ((Boundary.LOWER, lower), (Boundary.UPPER, upper)):
-        times = np.array([0, 1_700_000_000_000 + time])
-        assert snapshot.offsets_at(KEY, times, boundary).tolist() == [snapshot.offset_at(KEY, 0, boundary), expected]
-
-
 # Descriptors
-
-
-def test_a_deleted_reader_leaves_no_descriptor_open(store: Path) -> None:
-    gc.collect()  # descriptors of the tests before
-    before = len(os.listdir("/proc/self/fd"))
-    snapshot = Snapshot.open(store)
-    assert len(list(reading.read(snapshot))) == COUNT + 10
-    del snapshot
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) <= before  # fewer, if a thread of an earlier test ended meanwhile
 
 
 # What is confirmed
