@@ -128,12 +128,6 @@ def test_numbers_of_any_width_become_int64_and_nulls_become_zero(kind: pa.DataTy
     assert found.tolist() == [3, 0, 5]
 
 
-def test_a_missing_column_is_one_value_or_zeros() -> None:
-    assert columns().integers_or("flag", 7) == 7
-    assert columns().integers("flag").tolist() == [0, 0, 0]
-    assert columns(flag=pa.array([None, 1, None], pa.int32())).integers_or("flag", 7).tolist() == [7, 1, 7]  # type: ignore[union-attr]
-
-
 def test_hosts_are_packed_and_nulls_become_the_local_host() -> None:
     local = b"\x7f\0\0\x01\0\0\0\0"
     assert columns().hosts("bornHost") == local
@@ -144,8 +138,3 @@ def test_hosts_are_packed_and_nulls_become_the_local_host() -> None:
         local,
         bytes(15) + b"\x01" + (1).to_bytes(4, "big"),
     ]
-
-
-def test_a_column_of_a_known_type_is_not_copied() -> None:
-    body = pa.array([b"a", b"b", b"c"])
-    assert columns(body=body).get("body").buffers()[2].address == body.buffers()[2].address

@@ -120,12 +120,6 @@ def test_doubles_are_parsed_as_in_java(texts: list[str | None]) -> None:
     assert doubles(column(texts)).to_pylist() == expected
 
 
-@given(st.lists(st.integers(-(1 << 33), 1 << 33).map(str)))
-def test_plain_integers_take_the_short_way(texts: list[str]) -> None:
-    assert integers(column(["5"]), 32).to_pylist() == [5]
-    assert integers(column([*texts, None]), 32).to_pylist() == [*map(java_int, texts), None]
-
-
 def test_parts_of_an_array_are_read_alone() -> None:
     texts = column(["x", "٣", "5", "7", "1e5"])
     assert integers(texts.slice(2, 2), 32).to_pylist() == [5, 7]

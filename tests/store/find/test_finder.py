@@ -119,15 +119,6 @@ def a_store(path: Path, queues: Queues = Queues.WRITTEN) -> list[int]:
     return [record.physical_offset for record in every_record(path)][::2]
 
 
-@pytest.mark.parametrize("queues", Queues)
-def test_queue_offsets_lead_to_their_records(queues: Queues, tmp_path: Path) -> None:
-    expected = a_store(tmp_path / "s", queues)
-    snapshot = Snapshot.open(tmp_path / "s")
-    found = places_in_queue(snapshot, TWO_QUEUES, np.array([0, 1, 2, 77, 299, 300, 10**9]))
-    assert found.tolist() == [*(expected[at] for at in (0, 1, 2, 77, 299)), -1, -1]
-    assert places_in_queue(snapshot, QueueKey("T", 9), np.array([0, 1])).tolist() == [-1, -1]
-
-
 @pytest.mark.parametrize("entry", [(0, 0, 0), (-1, -1, -1), (0, 10, 0), (1 << 50, 200, 0)])
 def test_a_damaged_entry_is_healed_by_the_log(entry: tuple[int, int, int], tmp_path: Path) -> None:
     expected = a_store(tmp_path / "s")

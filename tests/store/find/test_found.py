@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, Snapshot
-from segmentlog.store.find import ASKED, Finder, KeyField, Order
+from segmentlog.store.find import ASKED, Finder, KeyField
 from segmentlog.store.find.found import CoveredRange, IndexSpan, Source, cover, fetch, without
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.message import SYS_COMPRESSED
@@ -50,22 +50,6 @@ def test_keys_without_a_hit_are_missing_per_topic_and_an_empty_result_has_its_sc
     table = finder.by_keys(["T"], ["none"], KeyField.UNIQUE).to_table(ScanSpec(columns=("body",)))
     assert table.schema == pa.schema([("body", pa.binary()), (ASKED, pa.string())])
     assert table.num_rows == 0
-
-
-def test_a_result_apart_reads_by_a_view_of_its_own(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread may read it, or the finder."""
-    found = finder.by_keys(["T", "S"], ["both"], order=Order.NEWEST_FIRST)
-    spec = ScanSpec(columns=("physicalOffset", "body"))
-    expected = found.to_table(spec)
-    apart = found.apart()
-
-    def used(*_: object) -> None:
-        raise AssertionError("it reads by the finder's view of the log")
-
-    monkeypatch.setattr(found._log, "view", used)
-    with pytest.raises(AssertionError, match="the finder's view"):
-        found.to_table(spec)
-    assert apart.to_table(spec).equals(expected)
 
 
 COUNT = 120

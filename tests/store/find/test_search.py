@@ -356,20 +356,6 @@ def test_records_of_a_segment_that_was_deleted_are_not_found(path: Path, files: 
     assert pairs_of(one(finder, "Orders", "order-600")) == brute_force(left, [("Orders", "order-600")])
 
 
-@pytest.mark.slow
-@pytest.mark.scaled(quick=3)
-@pytest.mark.parametrize("damage", [None, *BROKEN], ids=lambda each: each.__name__ if each else "whole")
-def test_the_first_look_up_of_a_process_is_equal_to_reading_every_record(
-    path: Path, files: list[Path], damage: Callable[[list[Path]], object] | None
-) -> None:
-    if damage is not None:
-        damage(files)
-    records = every_record(path)
-    for topic, key in ASKED[:: scale(23, 5, 5)]:
-        finder, expected = Finder(Snapshot.open(path)), brute_force(records, [(topic, key)])
-        assert [pairs_of(one(finder, topic, key)) for _ in range(2)] == [expected] * 2
-
-
 def test_a_first_look_up_checks_one_chain_alone(path: Path, files: list[Path]) -> None:
     slots = {f"order-{i}": index_key_hash("Orders", f"order-{i}") % GEOMETRY.slots for i in range(900)}
     put_at(files[1], 40 + 4 * 5, bytes(4))  # the slot

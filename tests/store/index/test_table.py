@@ -27,7 +27,6 @@ from segmentlog.store.index.table import (
 from segmentlog.store.index.writer import IndexWriter
 from support.crash.memory_fs import MemoryFileSystem
 from support.indexed_stores import Row, build, colliding, entry_bytes, write_index
-from support.scale import scale
 from support.tampering import put_at
 
 GEOMETRY = Geometry(211, 2000)
@@ -313,27 +312,6 @@ def test_a_listing_is_equal_to_a_look_up_in_the_checked_file(file: Path) -> None
         for name in ("geometry", "count", "first", "last"):
             assert getattr(listing.table, name) == getattr(table, name)
         assert listing.table.jumps.tolist() == table.jumps.tolist() != []
-
-
-@pytest.mark.scaled
-@pytest.mark.parametrize("field", ENTRY.names)
-@pytest.mark.parametrize("value", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x01"])
-def test_no_damaged_entry_hides_a_record(file: Path, field: str, value: bytes) -> None:
-    """Each field of the entries in turn: the entries of a key are all found, or the file is not believed."""
-    listing, whole, refused = listed(file), file.read_bytes(), 0
-    expected = set(listing.physical_offset.tolist())
-    for number in range(1, listing.table.count, scale(23, 1, 1)):
-        put_at(file, entry_bytes(LISTED, number, field), value)
-        try:
-            missing = expected - set(listed(file).physical_offset.tolist())
-        except FormatError:
-            refused += 1
-        else:
-            # An offset that is still in order is the record's to deny.
-            assert not missing or field == "physical_offset"
-        file.write_bytes(whole)
-    is_same = field == "physical_offset" and value == bytes(4)  # the upper half of all offsets here
-    assert refused or field == "seconds" or is_same
 
 
 def test_listing_includes_entries_that_a_broker_has_not_counted_yet(file: Path) -> None:

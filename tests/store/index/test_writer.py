@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.hashing import index_hashes, index_key_hash, java_hash
 from segmentlog.store.format.index_file import Geometry, IndexPosition
@@ -12,13 +11,11 @@ from segmentlog.store.format.properties import Properties
 from segmentlog.store.index.writer import IndexWriter, indexed_keys, put_keys
 from segmentlog.store.log.commit_log import CommitLog
 from support.broker_index import Index
-from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
 from support.records import one
 
 GEOMETRY = Geometry(5, 8)
-ENTRIES = (GEOMETRY.entry_position(1), 7 * 20)
 FIRST_MS = 1_763_700_000_000
 
 
@@ -92,40 +89,6 @@ def test_a_reopened_index_continues_after_its_mark() -> None:
     put(again, list("ba"), 5)
     again.write_slots()
     find_all(fs, "abcdaba")
-
-
-@pytest.mark.parametrize("call", ["create", "extend", "rename"])
-def test_the_index_continues_once_there_is_room_for_the_next_file(call: str) -> None:
-    disk = MemoryFileSystem()
-    fs = FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=(call,)))
-    index = writer(fs)
-    put(index, list("abcdefg"))
-    with pytest.raises(NoSpaceError):
-        put(index, list("abc"), 7)
-    assert disk.size("/making") is None
-    index.sync()
-    for at, keys in ((7, "abc"), (10, "d")):
-        put(index, list(keys), at)
-        index.sync()
-    index.close()
-    find_all(disk, "abcdefgabcd")
-
-
-def test_entries_that_did_not_fit_have_the_same_previous_entries_when_they_are_put_again() -> None:
-    disk = MemoryFileSystem()
-    index = writer(FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=("write",))))
-    put(index, list("abc"))
-    with pytest.raises(NoSpaceError):
-        put(index, list("abba"), 3)
-    put(index, list("abba"), 3)
-    index.close()
-    index = writer(disk)
-    expected = writer(other := MemoryFileSystem())
-    for keys, first in (("abc", 0), ("abba", 3)):
-        put(expected, list(keys), first)
-    expected.close()
-    entries = [fs.read(f"/index/{of.names()[0]:017d}", *ENTRIES) for of, fs in ((index, disk), (expected, other))]
-    assert entries[0] == entries[1]
 
 
 def test_an_older_file_is_dropped_and_the_newest_is_not() -> None:
