@@ -89,7 +89,7 @@ def test_sizes_that_are_followed_lead_to_the_records_that_a_search_finds(data: s
 
 
 def test_records_of_many_blocks_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = entries_of([record for _ in range(500) for record in run(9)], 1 << 30)
+    entries = entries_of(run(9) * 500, 1 << 30)
     monkeypatch.setattr(module, "_candidates", lambda *_: np.empty(0, np.int64))
     found = walked(logged(entries, bytes(1 << 19)))
     assert found.positions.tolist() == places(entries)

@@ -22,7 +22,7 @@ def log_of(path: Path) -> CommitLog:
 
 @pytest.fixture
 def entries() -> list[Entry]:
-    return entries_of([record for _ in range(4) for record in run(9)], SEGMENT)
+    return entries_of(run(9) * 4, SEGMENT)
 
 
 @pytest.mark.parametrize("committed", [0, 7, 20, 35])
@@ -65,7 +65,7 @@ def test_a_log_whose_last_committed_entry_is_lost_ends_with_the_entry_before_it(
 
 
 def test_entries_of_a_former_term_do_not_stand_for_a_lost_one(tmp_path: Path) -> None:
-    records = [record for _ in range(4) for record in run(9)]
+    records = run(9) * 4
     former, new = entries_of(records, SEGMENT), entries_of(records[:20], SEGMENT, term=2)
     path = write_log(tmp_path, new, SEGMENT, 19)
     indexed = (path / "index" / f"{0:020d}").read_bytes()
@@ -118,7 +118,7 @@ def test_no_entry_is_committed_yet(tmp_path: Path, entries: list[Entry]) -> None
 
 
 def test_entries_of_a_former_term_are_not_read(tmp_path: Path) -> None:
-    records = [record for _ in range(4) for record in run(9)]
+    records = run(9) * 4
     former, new = entries_of(records, SEGMENT), entries_of(records[:20], SEGMENT, term=2)
     # What the leader of term 2 has made its followers write over the entries of term 1; the rest of these is left.
     path = write_log(tmp_path, [*new, *former[20:]], SEGMENT, 19)
