@@ -144,7 +144,7 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
         flag=message.flag,
         sys_flag=sys_flag,
         born_timestamp=message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000,
-        born_host=packed_host(message.born_host),
+        born_host=_born_host(message.born_host),
         store_host=packed_host(config.store_host, "store_host"),
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
@@ -165,6 +165,13 @@ def light_queues_refused(what: str) -> IllegalMessageError:
 def record_crc(config: StoreConfig) -> RecordCrc:
     """Return the last property of the records of a store."""
     return RecordCrc.PROPERTY if config.record_crc else RecordCrc.ABSENT
+
+
+def _born_host(host: str) -> bytes:
+    try:
+        return packed_host(host)
+    except ConfigError as error:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
 
 
 @lru_cache(maxsize=_HOSTS_KEPT)

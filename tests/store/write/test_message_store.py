@@ -108,7 +108,7 @@ REFUSED: list[tuple[dict[str, Any], type[SegmentLogError], str]] = [
     ({"properties": {"": "b"}}, IllegalMessageError, "MESSAGE_ILLEGAL: property '' has"),
     ({"properties": {"a": "\ud800"}}, IllegalMessageError, "MESSAGE_ILLEGAL: a property holds half"),
     ({"properties": {"a": "b" * 32_745}}, IllegalMessageError, "the properties take 32748 bytes of 32747 at most"),
-    ({"born_host": "nowhere"}, ConfigError, "bornHost is not an IP address"),
+    ({"born_host": "nowhere"}, IllegalMessageError, "MESSAGE_ILLEGAL: bornHost is not an IP address"),
 ]
 
 
