@@ -42,8 +42,8 @@ from .store.maintenance.expiry import plan_retention as plan_retention
 from .store.maintenance.rebuild import RebuiltQueues as RebuiltQueues
 from .store.maintenance.rebuild import rebuild_index as rebuild_index
 from .store.maintenance.rebuild import rebuild_queues as rebuild_queues
-from .store.maintenance.salvage import SalvageReport as SalvageReport
-from .store.maintenance.salvage import salvage as salvage
+from .store.maintenance.salvaging import SalvageReport as SalvageReport
+from .store.maintenance.salvaging import salvage as salvage
 from .store.maintenance.verification import Finding as Finding
 from .store.maintenance.verification import Kind as Kind
 from .store.maintenance.verification import VerifyReport as VerifyReport

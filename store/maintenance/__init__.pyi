@@ -40,8 +40,8 @@ from .health import health_of as health_of
 from .rebuild import RebuiltQueues as RebuiltQueues
 from .rebuild import rebuild_index as rebuild_index
 from .rebuild import rebuild_queues as rebuild_queues
-from .salvage import SalvageReport as SalvageReport
-from .salvage import salvage as salvage
+from .salvaging import SalvageReport as SalvageReport
+from .salvaging import salvage as salvage
 from .verification import Finding as Finding
 from .verification import Kind as Kind
 from .verification import VerifyReport as VerifyReport
