@@ -5,10 +5,10 @@ import socket
 import ssl
 import struct
 import subprocess
-import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,45 +33,18 @@ def tls(authority: Authority) -> Tls:
     return authority.sign("peer")
 
 
-@pytest.fixture
-def pair() -> Iterator[Callable[[Tls | None, Tls | None], tuple[Link, Link]]]:
-    """Connect two links; the accepting one does nothing but answer the handshake before they are returned."""
-    with ExitStack() as stack:
-
-        def made(client: Tls | None, server: Tls | None) -> tuple[Link, Link]:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            near: list[Link] = []
-
-            def ask() -> None:
-                with_errors(near, lambda: connect(Address("127.0.0.1", listener.getsockname()[1]), 30, client))
-
-            thread = threading.Thread(target=ask)
-            thread.start()
-            far = stack.enter_context(Acceptor(server).link(listener.accept()[0]))
-            refused: list[Exception] = []
-            while thread.is_alive() and not refused:
-                try:
+@contextmanager
+def linked(client: Tls | None, server: Tls | None) -> Iterator[tuple[Link, Link]]:
+    """Yield both ends of a connection; the accepting one does nothing but answer the handshake before."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(connect, Address("127.0.0.1", listener.getsockname()[1]), 30, client)
+        with Acceptor(server).link(listener.accept()[0]) as far:
+            while not connecting.done():
+                with suppress(OSError, ReplicationError):  # the cause is the error of the other end
                     assert far.receive(memoryview(bytearray(1))) == 0
                     far.wait(0.01)
-                except OSError as error:
-                    refused.append(error)
-            thread.join()
-            for each in near:
-                stack.enter_context(each)
-            errors.extend(refused)  # after the error of the connecting peer, which is the cause
-            if errors:
-                raise errors[0]
-            return near[0], far
-
-        errors: list[Exception] = []
-
-        def with_errors(found: list[Link], step: Callable[[], Link]) -> None:
-            try:
-                found.append(step())
-            except Exception as error:  # noqa: BLE001 - raised in the test's thread
-                errors.append(error)
-
-        yield made
+            with connecting.result() as near:
+                yield near, far
 
 
 def passed(near: Link, far: Link, data: bytes) -> bytes:
@@ -84,23 +57,21 @@ def passed(near: Link, far: Link, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("is_secret", [False, pytest.param(True, marks=needs_openssl)])
-def test_bytes_pass_both_ways(
-    is_secret: bool, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]], request: pytest.FixtureRequest
-) -> None:
+def test_bytes_pass_both_ways(is_secret: bool, request: pytest.FixtureRequest) -> None:
     files = request.getfixturevalue("tls") if is_secret else None
-    near, far = pair(files, files)
     data = os.urandom(3_000_000)
-    assert passed(near, far, data) == data
-    assert passed(far, near, data) == data
-    assert not near.wait(0.0)
-    assert near.receive(memoryview(bytearray(10))) == 0
-    far.send_all(b"report", 5)
-    assert near.wait(5)
-    assert near.receive(memoryview(bytearray(10))) == 6
-    far.close()
-    assert near.wait(5)
-    with pytest.raises(ReplicationError, match="closed the connection"):
-        near.receive(memoryview(bytearray(10)))
+    with linked(files, files) as (near, far):
+        assert passed(near, far, data) == data
+        assert passed(far, near, data) == data
+        assert not near.wait(0.0)
+        assert near.receive(memoryview(bytearray(10))) == 0
+        far.send_all(b"report", 5)
+        assert near.wait(5)
+        assert near.receive(memoryview(bytearray(10))) == 6
+        far.close()
+        assert near.wait(5)
+        with pytest.raises(ReplicationError, match="closed the connection"):
+            near.receive(memoryview(bytearray(10)))
 
 
 def test_a_peer_that_takes_nothing_is_given_up() -> None:
@@ -112,11 +83,10 @@ def test_a_peer_that_takes_nothing_is_given_up() -> None:
 
 
 @needs_openssl
-def test_the_certificate_of_a_master_names_its_address(
-    authority: Authority, tls: Tls, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]]
-) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
-        pair(tls, authority.sign("elsewhere", address="10.9.8.7"))
+def test_the_certificate_of_a_master_names_its_address(authority: Authority, tls: Tls) -> None:
+    elsewhere = authority.sign("elsewhere", address="10.9.8.7")
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"), linked(tls, elsewhere):
+        pass
 
 
 @needs_openssl
