@@ -295,23 +295,6 @@ def test_batches_that_a_power_cut_took_are_hidden_again(store: MessageStore) -> 
     assert mark_of(path) == (end + 900, True)
 
 
-def test_a_history_is_written_once_for_all_connections(store: MessageStore) -> None:
-    end, file = store.end_offset, Path(StorePaths(store.path).batch_history)
-    batches = [batch(number, end + 100 * number, end + 100 * number + 90) for number in range(1, 5)]
-    incoming = IncomingBatches(FS, store)
-    inodes = []
-    for frames in ([whole(*batches[:2])], [whole(*batches[:2])], [more(batches[2])], [whole(*batches[:3])]):
-        incoming.begin_connection()
-        if frames[0].offset == MORE_HISTORY:
-            incoming.write_history([whole(*batches[:2])])
-        incoming.write_history(frames)
-        inodes.append(file.stat().st_ino)
-    assert len(set(inodes)) == 1
-    assert BatchRecords(FS, store.path).history().batches == tuple(batches[:3])
-    incoming.write_history([whole(batches[3])])
-    assert BatchRecords(FS, store.path).history().batches == (batches[3],)
-
-
 def test_a_history_that_no_log_has_ends_the_connection(store: MessageStore) -> None:
     incoming = IncomingBatches(FS, store)
     for content in (

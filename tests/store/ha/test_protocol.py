@@ -62,18 +62,6 @@ def test_impossible_headers_are_refused(offset: int, size: int) -> None:
     assert found in ([], [log])
 
 
-@given(st.binary(max_size=200), st.lists(st.integers(0, 1000), max_size=10))
-def test_garbage_in_a_stream_of_frames_is_bounded(garbage: bytes, cuts: list[int]) -> None:
-    reader, held = FrameReader(SEGMENT), 0
-    try:
-        for piece in cut(garbage, cuts):
-            held += sum(len(chunk.data) for chunk in reader.feed(piece))
-            assert len(reader._kept) < 12
-    except ReplicationError:
-        pass
-    assert held <= len(garbage)
-
-
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=20), st.lists(st.integers(0, 1000), max_size=20))
 def test_reports_come_whole(offsets: list[int], cuts: list[int]) -> None:
     reader = ReportReader()

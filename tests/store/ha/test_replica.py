@@ -2,7 +2,7 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,10 @@ from segmentlog.store.ha import Address, Begin, Replica, ReplicaState
 from segmentlog.store.ha import replica as module
 from segmentlog.store.ha.link import Link
 from segmentlog.store.ha.protocol import Greeting, answer
-from segmentlog.store.ha.replica import BUFFER_BYTES, Backoff, Intake, TokenBucket, find_first_segment, serves_segment
+from segmentlog.store.ha.replica import Backoff, TokenBucket, find_first_segment, serves_segment
 from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
 from support import replicas
-from support.delegating import patch_import
 from support.reading import read
 from support.replicas import log_bytes, until
 from support.scripted_master import Script, ScriptedMaster
@@ -284,13 +283,6 @@ def test_an_unexpected_end_is_logged_and_in_the_status(
     assert "failed and has stopped following: planted" in ended.getMessage()
 
 
-def test_a_master_that_lost_its_end_is_refused(copy: Path, log: bytes) -> None:
-    before, lost = log_bytes(copy), len(log) - 3_000
-    with pytest.raises(DivergedLogError, match=f"nothing at physical offset {lost}, and this log ends at {len(log)}"):
-        follow_to_the_end(copy, log[:lost])
-    assert log_bytes(copy) == before
-
-
 def test_a_damaged_log_is_refused(tmp_path: Path, log: bytes) -> None:
     damaged = bytearray(log)
     damaged[40_000:41_000] = b"\xff" * 1000
@@ -345,81 +337,12 @@ def test_the_first_served_segment_is_found_with_few_questions(first: int, more: 
     assert all(base % size == 0 and base <= last for base in asked)
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (struct.pack(">qi", 4096, 5) + b"bytes", True),
-        (struct.pack(">qi", 4096, 0), False),
-        (b"", False),
-        (struct.pack(">qi", 4096, 5), False),
-    ],
-)
-def test_bytes_are_a_yes(answer: bytes, found: bool) -> None:
-    master, ours = socket.socketpair()
-    with master, Link(ours) as link:
-        master.sendall(answer)
-        assert serves_segment(link, 4096, 4096, 0.05) is found
-        assert master.recv(100) == struct.pack(">q", 4096)
-
-
 def test_a_closed_connection_is_an_error_instead_of_an_answer() -> None:
     master, ours = socket.socketpair()
     with Link(ours) as link:
         master.shutdown(socket.SHUT_WR)
         with master, pytest.raises(ReplicationError, match="closed the connection"):
             serves_segment(link, 4096, 4096, 5)
-
-
-# Intake
-
-
-class ScriptedLink(Link):
-    """Link whose reads are scripted: bytes per read; and whether a wait finds bytes."""
-
-    def __init__(self, *reads: bytes) -> None:
-        self.reads = list(reads)
-        self.waited: list[float] = []
-
-    def receive(self, into: memoryview) -> int:
-        data = self.reads.pop(0) if self.reads else b""
-        taken = data[: len(into)]
-        if len(taken) < len(data):
-            self.reads.insert(0, data[len(taken) :])
-        into[: len(taken)] = taken
-        return len(taken)
-
-    def wait(self, seconds: float) -> bool:
-        self.waited.append(seconds)
-        return bool(self.reads)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
-    """Let time pass by sleeping alone."""
-    now = [0.0]
-    patch_import(
-        monkeypatch,
-        module,
-        "time",
-        monotonic=lambda: now[0],
-        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-    )
-    return lambda: now[0]
-
-
-def test_a_stream_is_gathered_for_a_while_and_to_a_size(clock: Callable[[], float]) -> None:
-    whole = [b"x" * 10] * 1000
-    data = Intake(ScriptedLink(*whole)).read(1000, 0.2)
-    assert data is not None
-    assert len(data) == 110
-    assert clock() == pytest.approx(0.01)
-    data = Intake(ScriptedLink(*whole)).read(55, 0.2)
-    assert data is not None
-    assert len(data) == 55
-    assert clock() == pytest.approx(0.015)
-    big = Intake(ScriptedLink(b"y" * (BUFFER_BYTES + 1))).read(BUFFER_BYTES, 0.2)
-    assert big is not None
-    assert len(big) == BUFFER_BYTES
 
 
 # Pauses and the limit

@@ -231,23 +231,6 @@ def test_a_batch_that_came_in_part_goes_as_a_whole_and_can_be_repeated(tmp_path:
 
 
 @pytest.mark.scaled(quick=1)
-@pytest.mark.parametrize("app", ["q", None])
-def test_a_replica_that_lags_by_many_batches_has_none_in_part(tmp_path: Path, app: str | None) -> None:
-    master, replica, kept = tmp_path / "master", tmp_path / "replica", 2
-    append(master, range(3))
-    done = [commit_batch(master, PLAIN, BatchId(app, number), stage(master, number)) for number in range(24)]
-    within = next(each for each in ends_of_records(master) if each > done[kept].start + 2000)
-    with limited(master, within) as (_, port):
-        replicate(port, replica, within)
-    shown = {0: ROWS, 1: ROWS + 3}
-    assert batches(replica, QueueSource.AUTO) == batches(replica) == shown
-    assert promote(replica).start == done[kept].start
-    assert batches(replica, QueueSource.AUTO) == batches(replica) == shown
-    job = BatchId(app, 1)
-    assert commit_batch(replica, PLAIN, job, stage(replica, 1)).repeated == (app == "q")
-
-
-@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("kept", [0, 3])
 def test_a_stream_that_lost_batches_in_a_failover_is_told(tmp_path: Path, kept: int) -> None:
     master, replica = tmp_path / "master", tmp_path / "replica"
