@@ -6,15 +6,10 @@ import pytest
 
 from segmentlog.store import OffsetOutOfRangeError, QueueKey, Snapshot, UnknownQueueError
 from segmentlog.store.maintenance import DissectedField, dissect_entries, dissect_records
-from support.small_store import CONFIG, ROWS, write_small_store
+from support.small_store import CONFIG, ROWS
 from support.tampering import put_at, segments
 
 KEY = QueueKey("orders", 0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_small_store(tmp_path / "store")
 
 
 def opened(store: Path) -> Snapshot:

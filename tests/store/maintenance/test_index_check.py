@@ -13,15 +13,10 @@ from segmentlog.store.maintenance import Finding, Kind, verify
 from segmentlog.store.maintenance.index_check import IndexCheck, IndexPart
 from support import fixtures, releases
 from support.commands import run_command
-from support.small_store import CONFIG, ROWS, write_small_store
+from support.small_store import CONFIG, ROWS
 from support.tampering import put_at, segments
 
 ENTRIES_AT = HEADER.itemsize + 4 * CONFIG.index_slots
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_small_store(tmp_path / "store")
 
 
 def gaps(path: Path) -> list[Finding]:

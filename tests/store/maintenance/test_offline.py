@@ -1,6 +1,5 @@
 import shutil
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -12,10 +11,8 @@ from segmentlog.store.log.confirmed import ConfirmationFile, confirmed_offset
 from segmentlog.store.maintenance import verify
 from segmentlog.store.maintenance.offline import OfflineStore
 from segmentlog.store.sink import commit_batch
-from segmentlog.store.types import QueueSource
 from support.batches import stage_messages
 from support.reading import read
-from support.replicas import log_bytes
 from support.written_stores import SMALL, message
 
 FS = LocalWritableFileSystem()
@@ -66,20 +63,6 @@ def test_a_cut_log_is_as_if_it_had_never_been_longer(path: Path, kept: int) -> N
     assert verify(path).findings == ()
 
 
-def test_the_copy_is_a_store_with_all_that_is_cut_off(path: Path) -> None:
-    before, target = rows(path), str(path / ".segmentlog" / "cut-1-2-3")
-    cut = int(str(before[140]["physicalOffset"]))
-    for _ in range(2):  # the second one replaces the first
-        with OfflineStore(FS, path) as store:
-            store.copy_log(target, cut)
-    copied = rows(Path(target), queue_source=QueueSource.COMMIT_LOG)
-    own = {"brokerName": "cut-1-2-3"}
-    begin = cut - cut % SMALL.segment_bytes
-    assert copied == [row | own for row in before if int(str(row["physicalOffset"])) >= begin]
-    assert log_bytes(Path(target))[: store.end - begin] == log_bytes(path)[begin : store.end]
-    assert rows(path) == before
-
-
 def test_a_cut_drops_the_whole_batch_it_divides_and_all_later_batches(path: Path) -> None:
     spans = [commit(path, version, 20) for version in range(4)]
     before = rows(path)
@@ -104,19 +87,6 @@ def test_the_confirmed_offset_is_at_most_the_cut(path: Path) -> None:
         with OfflineStore(FS, path) as store:
             store.cut(offsets[kept])
         assert confirmed_offset(FS, str(path)) == offsets[confirmed]
-
-
-def test_a_crash_after_the_marker_cuts_at_the_next_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = rows(path)
-    cut = int(str(before[77]["physicalOffset"]))
-    store = OfflineStore(FS, path)
-    monkeypatch.setattr(OfflineStore, "_recovered", Mock(side_effect=RuntimeError("planted")))
-    with pytest.raises(RuntimeError, match="planted"):
-        store.cut(cut)
-    store._lock.release()
-    with MessageStore.open(path, SMALL) as opened:
-        assert opened.end_offset == cut
-    assert rows(path) == before[:77]
 
 
 def test_an_open_store_is_refused_and_an_error_leaves_the_store_as_a_crash_does(path: Path, tmp_path: Path) -> None:

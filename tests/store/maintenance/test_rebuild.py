@@ -11,7 +11,6 @@ from segmentlog.store import (
     MessageStore,
     OnLoss,
     Outgoing,
-    QueueKey,
     Snapshot,
     StoreConfig,
     StoreInUseError,
@@ -143,22 +142,6 @@ def test_messages_after_damage_keep_their_offsets(store: Path, appended: Appende
         list(reading.read(Snapshot.open(store), max_bytes=1 << 20))
     rows = list(reading.read(Snapshot.open(store), on_loss=OnLoss.SKIP))
     assert [row["queueOffset"] for row in rows] == kept.tolist()
-
-
-def test_a_queue_that_begins_late_gets_pads(store: Path) -> None:
-    appended = build(store, count=200, queues=2)
-    for base in (0, 4096):
-        (store / "commitlog" / f"{base:020d}").unlink()
-    alive = appended.physical_offsets >= 8192
-    first = int(appended.queue_offsets[alive & (np.arange(200) % 2 == 0)][0])
-    assert first % 30
-    rebuilt_entries(store)
-    oldest = min((store / "consumequeue" / "Orders" / "0").iterdir())
-    assert int(oldest.name) == first // 30 * 600
-    entries = np.fromfile(oldest, ENTRY)
-    assert (entries["size"] == PAD_SIZE).tolist() == [True] * (first % 30) + [False] * (30 - first % 30)
-    bounds = Snapshot.open(store).bounds(QueueKey("Orders", 0))
-    assert (bounds.min_offset, bounds.max_offset) == (first, 100)
 
 
 def test_hostile_names_and_numbers_get_no_file(store: Path, appended: Appended) -> None:
