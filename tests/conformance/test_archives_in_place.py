@@ -24,13 +24,30 @@ SKIPPED = {"corruptRecord": "skip", "failOnDataLoss": "false"}
 
 @pytest.mark.parametrize("name", fixtures.names())
 def test_each_door_reads_an_archive_as_the_directory(name: str, tmp_path: Path) -> None:
-    check_doors(fixtures.unpack(name, tmp_path), f"file://{tmp_path}/archive", {})
+    path, url = fixtures.unpack(name, tmp_path), f"file://{tmp_path}/archive"
+    push(path, open_objects(url), keep_damage=True)
 
+    # Python and the command: topics and queues are those of the log
+    of_log = Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG)
+    with segmentlog.open(url) as store:
+        assert sorted(store.topics().to_arrow()["topic"].to_pylist()) == of_log.topics()
+        topics = of_log.topics()
+        rows = store.scan(topics, on_corrupt="skip").to_arrow().num_rows if topics else 0
+    assert rows == rows_of(of_log)
+    ran = run_command("queues", url, "-o", "jsonl")
+    assert ran.code == run_command("queues", path, "-o", "jsonl").code, ran.err
+    listed = {(row["topic"], row["queueId"], row["maxOffset"]) for row in map(json.loads, ran.out.splitlines())}
+    bounds = [each for topic in of_log.topics() for each in of_log.queues(topic)]
+    assert listed == {(each.key.topic, each.key.queue_id, each.max_offset) for each in bounds}
 
-@pytest.mark.scaled(quick=1)
-@pytest.mark.parametrize("name", fixtures.names()[::4])
-def test_each_door_reads_an_archive_in_s3_as_the_directory(name: str, tmp_path: Path, moto: S3Server) -> None:
-    check_doors(fixtures.unpack(name, tmp_path), moto.url(), moto.options)
+    # Spark: a batch, and a stream from the first message on
+    by_url = ALL | SKIPPED
+    by_log = by_url | {"queueSource": "commitlog"}
+    assert batch(url, **by_url) == batch(str(path), **by_log)
+    stream, local = (
+        Stream(place, startingOffsets="earliest", **options) for place, options in ((url, by_url), (path, by_log))
+    )
+    assert sorted(stream.batch() or []) == sorted(local.batch() or [])
 
 
 def test_each_door_reads_the_archives_of_a_pattern(tmp_path: Path, moto: S3Server) -> None:
@@ -52,33 +69,6 @@ def test_each_door_reads_the_archives_of_a_pattern(tmp_path: Path, moto: S3Serve
     assert sorted(by_spark, key=str) == sorted(rows.to_pylist(), key=str)
     stream = Stream(f"{url}/*", startingOffsets="earliest", **options)
     assert len(stream.batch() or []) == 620
-
-
-def check_doors(path: Path, url: str, storage: dict[str, str]) -> None:
-    push(path, open_objects(url, storage), keep_damage=True)
-
-    # Python and the command: topics and queues are those of the log
-    of_log = Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG)
-    with segmentlog.open(url, storage=storage) as store:
-        assert sorted(store.topics().to_arrow()["topic"].to_pylist()) == of_log.topics()
-        topics = of_log.topics()
-        rows = store.scan(topics, on_corrupt="skip").to_arrow().num_rows if topics else 0
-    assert rows == rows_of(of_log)
-    flags = [word for name, value in storage.items() for word in ("--storage", f"{name}={value}")]
-    ran = run_command("queues", url, "-o", "jsonl", *flags)
-    assert ran.code == run_command("queues", path, "-o", "jsonl").code, ran.err
-    listed = {(row["topic"], row["queueId"], row["maxOffset"]) for row in map(json.loads, ran.out.splitlines())}
-    bounds = [each for topic in of_log.topics() for each in of_log.queues(topic)]
-    assert listed == {(each.key.topic, each.key.queue_id, each.max_offset) for each in bounds}
-
-    # Spark: a batch, and a stream from the first message on
-    by_log = ALL | SKIPPED | {"queueSource": "commitlog"}
-    by_url = ALL | SKIPPED | {f"storage.{name}": value for name, value in storage.items()}
-    assert batch(url, **by_url) == batch(str(path), **by_log)
-    stream, local = (
-        Stream(place, startingOffsets="earliest", **options) for place, options in ((url, by_url), (path, by_log))
-    )
-    assert sorted(stream.batch() or []) == sorted(local.batch() or [])
 
 
 def rows_of(snapshot: Snapshot) -> int:

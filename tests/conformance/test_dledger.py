@@ -7,12 +7,10 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-import segmentlog
 from segmentlog.store import (
     MessageStore,
     OnCorrupt,
@@ -44,7 +42,6 @@ from segmentlog.store.maintenance.verification import Kind
 from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.read.queue_watch import QueueWatch
 from support import conformance, fixtures, reading, writing
-from support.commands import run_command
 from support.memory_objects import MemoryObjects
 from support.scale import scale
 from support.streams import Stream
@@ -111,17 +108,6 @@ def test_what_no_group_agreed_on_is_not_read(name: str, source: QueueSource, tmp
     assert finder.by_keys(["Orders"], sorted(HIDDEN)).physical_offset.size == 0
 
 
-@pytest.mark.parametrize("name", TAILS)
-def test_the_doors_do_not_find_what_no_group_agreed_on(name: str, tmp_path: Path) -> None:
-    store = fixtures.unpack(name, tmp_path)
-    place = max(all_records(store))
-    with segmentlog.open(store) as opened:
-        assert opened.get(physical_offset=place) is None
-        assert [opened.find("Orders", keys=key).count() for key in sorted(HIDDEN)] == [0] * len(HIDDEN)
-    assert run_command("get", store, f"--physical-offset={place}").code == 1
-    assert run_command("get", store, "--topic=Orders", *(f"--key={key}" for key in sorted(HIDDEN))).code == 1
-
-
 @pytest.mark.parametrize("name", SOUND)
 def test_a_store_that_was_closed_is_read_without_its_queues(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
@@ -159,29 +145,6 @@ def test_an_archive_has_what_its_group_agreed_on(name: str, tmp_path: Path) -> N
     keys = sorted({word for line in fixtures.expected(name).messages for word in (line["keys"] or "").split()})
     found, wanted = (Finder(each).by_keys(["Orders"], [*keys, *HIDDEN]) for each in (archived, local))
     assert found.physical_offset.tolist() == wanted.physical_offset.tolist()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_doors_answer_of_an_archive_as_of_its_store(name: str, tmp_path: Path) -> None:
-    store, archive = fixtures.unpack(name, tmp_path), f"file://{tmp_path}/archive"
-    push(store, open_objects(archive))
-    with segmentlog.open(store, broker_name="b") as local, segmentlog.open(archive, broker_name="b") as archived:
-        times = local.scan("Orders").to_arrow()["storeTimestamp"].to_pylist()
-        wanted: list[dict[str, Any]] = [{}, {"start": "last:5"}, {"end": "last:2"}, {"start": sorted(times)[11]}]
-        for each in wanted:
-            scans = [door.scan("Orders", **each) for door in (local, archived)]
-            assert scans[0].count() == scans[1].count() > 0
-            rows = [scan.to_arrow().sort_by([("queueId", "ascending"), ("queueOffset", "ascending")]) for scan in scans]
-            assert rows[0] == rows[1]
-        for row in local.scan("Orders", start="last:1", columns=["physicalOffset", "keys"]).to_arrow().to_pylist():
-            message = local.get(physical_offset=row["physicalOffset"])
-            assert message is not None
-            assert archived.get(physical_offset=row["physicalOffset"]) == message
-            assert archived.get(message_id=message.message_id) == message
-            key = row["keys"].split()[0]
-            found = [door.find("Orders", keys=key, start=min(times)).to_arrow() for door in (local, archived)]
-            assert found[0] == found[1]
-            assert found[0].num_rows > 0
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -4,7 +4,6 @@ Afterwards it has the messages that RocketMQ has after it opened the same store 
 RocketMQ loses. Opening it again changes nothing, and it accepts appends.
 """
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -209,21 +208,3 @@ def test_rocketmq_reads_an_opened_store(name: str, tmp_path: Path) -> None:
     found = {line["phyOffset"]: reading.expected_row(line) for line in messages if line["phyOffset"] in ours}
     for wanted in journal.rows():
         assert found[wanted["phyOffset"]] | {"bodyCRC": 0} == wanted | {"bodyCRC": 0}
-
-
-@pytest.mark.parametrize("gone", ["consumequeue", "consumequeue/Plain/1", "consumequeue/Plain/1/00000000000000000640"])
-def test_queues_deleted_since_we_closed_the_store(tmp_path: Path, gone: str) -> None:
-    """As with a broker's store they are written again: messages in the log keep their offsets, and each has its own."""
-    store, journal = tmp_path / "store", writing.Journal(writing.SMALL)
-    with MessageStore.open(store, writing.SMALL) as first:
-        journal.append_batch(first, writing.plain(120))
-    path = store / gone
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    with MessageStore.open(store, writing.SMALL) as second:
-        journal.append_batch(second, writing.plain(6, seed=1))
-    for offsets in journal.queues().values():
-        assert offsets == list(range(len(offsets)))
-    writing.check_reader(store, journal)

@@ -56,7 +56,3 @@ EMPTY_SEGMENT: Final = Since(5, 2, 0)
 """Loads a store whose last segment has 0 bytes."""
 TAG_INDEX: Final = Since(5, 4, 0)
 """Puts the tags of a message into the index."""
-RECOVERY_LIMIT: Final = Since(5, 4, 0)
-"""Recovers `RECOVERED_SEGMENTS` segments at most after a crash."""
-RECOVERED_SEGMENTS: Final = 10
-"""RocketMQ's ``commitLogRecoverMaxNum``."""
