@@ -35,3 +35,18 @@ def test_keys_are_answered_as_rocketmq_answers(name: str, tmp_path: Path) -> Non
         if ours:
             assert headers[-1].end_timestamp == question["answer"]["indexLastUpdateTimestamp"]
             assert headers[-1].end_physical_offset == question["answer"]["indexLastUpdatePhyOffset"]
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(("name", "loses"), [("crash-clean-5.3.3", False), ("crash-clean-5.5.0", True)])
+def test_a_release_that_recovers_ten_segments_loses_keys_of_older_records(
+    name: str, loses: bool, tmp_path: Path
+) -> None:
+    index = Index.open(fixtures.unpack(name, tmp_path) / "index", configured(name))
+    lost = set[int]()
+    for question in fixtures.queries(name, "messageByKey"):
+        ours, theirs = set(ask(index, question)), set(question["answer"]["phyOffsets"])
+        assert theirs <= ours
+        lost |= ours - theirs
+    assert bool(lost) == loses
+    assert max(lost, default=-1) < fixtures.expected(name).segments[-10]["phyOffset"]  # commitLogRecoverMaxNum

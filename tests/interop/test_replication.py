@@ -1,4 +1,3 @@
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -6,14 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, Snapshot
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.ha import Attachments, Begin, FollowedLog, Quorum, ReplicationServer, ServerConfig
-from segmentlog.store.ha.protocol import FrameReader, encode_report, question
-from segmentlog.store.log.confirmed import confirmed_offset
-from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
+from segmentlog.store import MessageStore, Outgoing, Snapshot
+from segmentlog.store.ha import Attachments, Begin, Quorum, ReplicationServer, ServerConfig
 from support import fixtures, ha, oracle, reading, releases, replicas
-from support.batches import batch_of
 from support.ha import OURS, SEGMENT, Peer, free_port
 from support.replicas import until
 
@@ -76,14 +70,10 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
     assert min(segments(tmp_path / "late")) == min(segments(first)) == f"{3 * SEGMENT:020d}"
 
 
-IN_ROCKSDB = {"storeType": "defaultRocksDB"}
-IN_BOTH = {"rocksdbCQDoubleWriteEnable": True}
 LIGHT = {"enableLmq": True, "enableMultiDispatch": True}
 KINDS = {
-    "rocksdb with light queues": IN_ROCKSDB | LIGHT,
-    "rocksdb": IN_ROCKSDB,
-    "both": IN_BOTH,
-    "both apart": IN_BOTH | {"useSeparateStorePathForRocksdbCQ": True},
+    "rocksdb with light queues": {"storeType": "defaultRocksDB"} | LIGHT,
+    "both": {"rocksdbCQDoubleWriteEnable": True},
     "light": LIGHT,
 }
 
@@ -110,28 +100,6 @@ def test_a_replica_of_a_store_with_other_queues_has_its_log_and_its_queues(tmp_p
         assert len(rows) == len(messages)
         ours = {(row["topic"], row["physicalOffset"]): reading.described(row) for row in rows}
         assert ours == {(each["topic"], each["phyOffset"]): reading.expected_row(each) for each in messages}
-
-
-@pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", releases.STORES)
-def test_rocketmqs_master_takes_the_question_for_the_epochs_for_none(tmp_path: Path, version: str) -> None:
-    port = free_port()
-    with Peer.master(version, tmp_path / "first", port, CONFIG) as master:
-        master.put(3, 100)
-        with socket.create_connection(("127.0.0.1", port)) as peer:
-            peer.sendall(question())
-            peer.settimeout(1.5)  # three heartbeats, if it had taken it for a request
-            with pytest.raises(TimeoutError):
-                peer.recv(1)
-            peer.settimeout(60)
-            peer.sendall(encode_report(1))
-            frames, log = FrameReader(SEGMENT), b""
-            while len(log) < 300:
-                for chunk in frames.feed(peer.recv(4096)):
-                    assert chunk.offset == 1 + len(log)
-                    log += chunk.data
-        master.quit()
-    assert log == segments(tmp_path / "first")[f"{0:020d}"][1 : 1 + len(log)]
 
 
 @pytest.mark.scaled(quick=0)
@@ -193,30 +161,3 @@ def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> No
     ours, theirs = segments(first), segments(copy)
     assert {name: theirs[name] for name in ours} == ours
     assert seen(oracle.dump(copy, ha.CONFIG, version)) == seen(oracle.dump(first, ha.CONFIG, version))
-
-
-@pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", releases.STORES)
-def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
-    """A sink that opens the store for each commit, our master beside it, and RocketMQ's slave that acknowledges."""
-    first, copy, config = tmp_path / "first", tmp_path / "slave", replace(OURS, record_crc=False)
-    prepare_store(first, config)
-    fs = LocalWritableFileSystem()
-    with (
-        ReplicationServer(FollowedLog(first), Quorum(2), ServerConfig(port=0, poll_s=0.01)) as server,
-        Peer.slave(version, copy, server.port, CONFIG) as slave,
-    ):
-        until(lambda: any(each is not None for each in server.replicas.values()))
-        for batch in range(3):
-            with Staging.open(first, f"job{batch}", 0, "a", config) as staging:
-                staging.add(batch_of(list(messages(batch * 100, 100))))
-                staged = [staging.finish()]
-            waits = SyncReplication(timeout_s=60)
-            committed = commit_batch(first, config, BatchId("q", batch), staged, replication=waits)
-            assert confirmed_offset(fs, str(first)) == committed.stop
-            assert slave.ask("await", maxPhyOffset=committed.stop, ms=10_000)["event"] == "reached"
-        confirmed = Snapshot.open(first, read_from=ReadFrom.CONFIRMED)
-        assert sum(len(each) for each in confirmed.queues("T")) == 300
-        slave.quit()
-    ours, theirs = segments(first), segments(copy)
-    assert {name: theirs[name] for name in ours} == ours

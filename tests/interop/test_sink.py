@@ -21,9 +21,7 @@ from pyspark.sql.types import (
 
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.spark import last_commit
-from segmentlog.store import Boundary, QueueKey, Snapshot
 from support import oracle, releases
-from support.reading import read
 from support.sink_tasks import SMALL, run_task
 
 pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
@@ -113,42 +111,3 @@ def test_rocketmq_reads_every_row(store: Path, version: str) -> None:
     for line in sorted(found, key=lambda line: line["phyOffset"]):
         queues[line["topic"], line["queueId"]].append(line["queueOffset"])
     assert all(offsets == list(range(len(offsets))) for offsets in queues.values())
-
-
-def test_rocketmq_finds_appended_messages_by_key_and_time(store: Path, version: str) -> None:
-    snapshot = Snapshot.open(store)
-    columns = ("topic", "queueId", "queueOffset", "physicalOffset", "keys", "uniqKey", "storeTimestamp")
-    known = list(read(snapshot, columns=columns))
-    by_key: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for row in known:
-        for key in [row["uniqKey"], *(row["keys"] or "").split()]:
-            by_key[row["topic"], key].add(row["physicalOffset"])
-    assert len(by_key) > len(known)
-    always = {"maxNum": 64, "begin": 0, "end": 1 << 60}
-    questions: list[oracle.Line] = [
-        {"query": "messageByKey", "topic": topic, "key": key, **always} for topic, key in by_key
-    ]
-    times = {int(row["storeTimestamp"].timestamp() * 1000) for row in known}
-    stored: dict[tuple[str, int, int], set[int]] = defaultdict(set)
-    for row in known:
-        time = int(row["storeTimestamp"].timestamp() * 1000)
-        stored[row["topic"], row["queueId"], time].add(row["queueOffset"])
-    boundary = {"boundary": "LOWER"} if releases.BOUNDARY.holds(version) else {}
-    questions += [
-        {"query": "offsetByTime", "topic": topic, "queueId": queue, "time": time + more, **boundary}
-        for topic, queue in sorted({(row["topic"], row["queueId"]) for row in known})
-        for time in times
-        for more in (-1, 0, 1)
-    ]
-    found = set()
-    for line in oracle.query(store, BROKER, version, questions):
-        if line["query"] == "messageByKey":
-            assert by_key[line["topic"], line["key"]] <= set(line["answer"]["phyOffsets"]), line
-        elif releases.BOUNDARY.holds(version):
-            key = QueueKey(line["topic"], line["queueId"])
-            assert snapshot.offset_at(key, line["time"], Boundary.LOWER) == line["answer"], line
-        elif (place := (line["topic"], line["queueId"], line["time"])) in stored:
-            # 4.x returns one of the messages of a time; without one, a message near it.
-            assert line["answer"] in stored[place], line
-            found.add(place)
-    assert releases.BOUNDARY.holds(version) or found == stored.keys()
