@@ -5,7 +5,6 @@ import select
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from segmentlog.store.objects import obstore_objects, retries
 from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.obstore_objects import _classified
 from segmentlog.store.objects.opening import open_objects
-from segmentlog.store.objects.requests import at_once
 from segmentlog.store.objects.retries import FailureKind
 from support.delegating import patch_import
 from support.fault_server import Fault, FaultServer, serving
@@ -94,6 +92,7 @@ def test_a_fault_that_lasts_is_an_error_with_object_range_and_remedy(server: Fau
     with pytest.raises(error, match=pattern) as raised:
         store.get("a", 1000, 3000, etag)
     assert "reading [1000, 3000) failed" in str(raised.value)
+    assert server.counts["GET"] <= 2 or "after 3 attempts" in str(raised.value)
     assert raised.value.path == "s3://bucket/p/a"
     assert raised.value.offset == 1000
     assert raised.value.__cause__ is None
@@ -315,15 +314,6 @@ def test_deletions_are_repeated(server: FaultServer) -> None:
     server.fail(Fault("POST", status=503, code="SlowDown", times=2), Fault("DELETE", status=503, times=2))
     store.delete(["a", "nope"])
     assert list(store.list()) == []
-
-
-def test_ranges_are_fetched_at_the_same_time(server: FaultServer) -> None:
-    store = _open(server)
-    server.latency_s = 0.2
-    began = time.monotonic()
-    found = at_once([partial(store.get, "a", number * 1000, number * 1000 + 10) for number in range(8)])
-    assert [bytes(each) for each in found] == [DATA[start : start + 10].tobytes() for start in range(0, 8000, 1000)]
-    assert time.monotonic() - began < 1.0
 
 
 def test_a_store_stays_in_its_process(server: FaultServer) -> None:

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from segmentlog.store.errors import MissingFileError, SegmentLogError, StoreIOError, UnreadableError
+from segmentlog.store.errors import StoreIOError, UnreadableError
 from segmentlog.store.objects import retries
 from segmentlog.store.objects.retries import Failure, FailureKind, Request, Retries, attempted
 from support.delegating import patch_import
@@ -47,35 +47,11 @@ def test_failures_that_may_pass_are_repeated_with_growing_waits(kind: FailureKin
         _run(kind, 11, Retries(2))
 
 
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        (FailureKind.MISSING, MissingFileError),
-        (FailureKind.REPLACED, StoreIOError),
-        (FailureKind.DENIED, UnreadableError),
-        (FailureKind.REFUSED, StoreIOError),
-    ],
-)
-def test_other_failures_are_errors_at_once(kind: FailureKind, error: type[SegmentLogError], waits: list[float]) -> None:
-    with pytest.raises(error, match="found") as raised:
-        _run(kind, 1)
-    assert waits == []
-    assert (raised.value.fix or "").startswith(kind.value)
-    assert (raised.value.path, raised.value.offset) == ("s3://bucket/a", 0)
-
-
 def test_credentials_that_were_not_found_are_looked_for_three_times_more(waits: list[float]) -> None:
     assert _run(FailureKind.UNKNOWN, 3) == []
     with pytest.raises(UnreadableError, match="Set credentials"):
         _run(FailureKind.UNKNOWN, 4)
     assert len(waits) == 6
-
-
-def test_expired_credentials_are_renewed_once(waits: list[float]) -> None:
-    assert _run(FailureKind.EXPIRED, 1) == ["renewed"]
-    with pytest.raises(UnreadableError, match="Renew the credentials"):
-        _run(FailureKind.EXPIRED, 2)
-    assert waits == []
 
 
 def test_no_attempt_begins_after_the_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
