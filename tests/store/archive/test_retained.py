@@ -7,7 +7,6 @@ import pytest
 from segmentlog.store import MessageStore, RetentionSettings
 from segmentlog.store.archive.look import verify
 from segmentlog.store.archive.push import push
-from segmentlog.store.archive.retained import archive_at
 from segmentlog.store.maintenance import Conditions, apply_retention, plan_retention
 from segmentlog.store.objects.manifests import newest_or_empty
 from segmentlog.store.objects.opening import open_objects
@@ -75,8 +74,3 @@ def test_an_open_store_pushes_too(store: Path, url: str) -> None:
         while not newest_or_empty(open_objects(url))[0]:  # on a slow machine a push takes many steps
             append_rows(opened, at, 10)
             at += 10
-
-
-def test_a_directory_is_not_an_archive_at_a_url() -> None:
-    assert archive_at("/data/store", ["/data/store/commitlog"], "/data/archive") is None
-    assert archive_at("/data/store", ["/data/store/commitlog"], None) is None

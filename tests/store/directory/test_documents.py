@@ -4,9 +4,8 @@ from contextlib import nullcontext
 import pytest
 
 from segmentlog.store.directory.documents import load_document, replace_document
-from segmentlog.store.errors import FormatError, SegmentLogError
+from segmentlog.store.errors import FormatError
 from segmentlog.store.format.documents import Loaded, Origin
-from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 
 PATH, MAKING = "/config/x.json", "/making"
@@ -63,16 +62,3 @@ def test_an_error_names_the_document() -> None:
 
     with pytest.raises(FormatError, match=r"no \(in /config/x.json\)"):
         load_document(disk(file="{}"), PATH, refuse)
-
-
-@pytest.mark.parametrize("at", [1, 2])
-def test_the_old_document_is_loaded_after_a_failed_rename(at: int) -> None:
-    fs = disk(file='{"n": 1}')
-    loaded = load(fs)
-    loaded.document["n"] = 2
-    with pytest.raises((SegmentLogError, OSError)):
-        replace_document(FaultyFileSystem(fs, Fault(error=Failure.EIO, at=at, calls=("rename",))), PATH, loaded, MAKING)
-    assert load(fs).document["n"] == 1
-    assert MAKING not in fs.files()
-    replaced(fs, 3)
-    assert load(fs).document["n"] == 3

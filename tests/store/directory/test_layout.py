@@ -14,18 +14,11 @@ from segmentlog.store.directory.layout import (
     log_directories,
     look_at_queues,
     place_of,
-    refuse_dledger,
-    refuse_link,
-    refuse_read_only,
-    require_directory,
 )
-from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.maintenance import verify
 
 FS = LocalFileSystem()
-DIRECTORY = Listed("d", is_dir=True, is_link=False, is_file=False)
-LINK = Listed("l", is_dir=False, is_link=True, is_file=False)
-FILE = Listed("f", is_dir=False, is_link=False)
 
 
 def with_queues(path: Path, *queues: str) -> Path:
@@ -69,20 +62,6 @@ def test_a_link_among_the_queues_is_refused(tmp_path: Path, link: str) -> None:
     with pytest.raises(UnsafeFileError, match="symbolic link") as caught:
         list_queues(FS, str(tmp_path))
     assert caught.value.path == str(tmp_path / "consumequeue" / link)
-
-
-def test_links_and_files_may_not_be_directories() -> None:
-    refuse_link(DIRECTORY, "/store/x")
-    refuse_link(FILE, "/store/x")
-    require_directory(DIRECTORY, "/store/x")
-    for check_entry, entry, problem in (
-        (refuse_link, LINK, "symbolic link"),
-        (require_directory, LINK, "symbolic link"),
-        (require_directory, FILE, "not a directory"),
-    ):
-        with pytest.raises(UnsafeFileError, match=problem) as caught:
-            check_entry(entry, "/store/x")
-        assert caught.value.path == "/store/x"
 
 
 def test_one_part_or_a_commit_log_elsewhere_makes_a_store(tmp_path: Path) -> None:
@@ -200,11 +179,3 @@ def test_named_directories_have_to_be_those_of_the_group(tmp_path: Path) -> None
     check(tmp_path, (f"{tmp_path}/dledger-n0/data",))
     with pytest.raises(UnsupportedStoreError, match="storePathDLedgerCommitLog"):
         check(tmp_path, ("/elsewhere",))
-
-
-def test_a_store_of_a_group_is_only_read(tmp_path: Path) -> None:
-    refuse_dledger(FS, str(tmp_path), "what is asked")
-    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
-    for refuse in (refuse_dledger, refuse_read_only):
-        with pytest.raises(UnsupportedStoreError, match=r"what is asked: its log .* of a DLedger group"):
-            refuse(FS, str(tmp_path), "what is asked")

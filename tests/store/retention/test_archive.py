@@ -12,8 +12,6 @@ from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.state import FileId, FileKind
 from segmentlog.store.types import QueueKey
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import Kind as Call
-from support.crash.recorder import RecordingFileSystem
 
 STORE, ARCHIVE = "/store", "/archive"
 LOG = FileId(FileKind.LOG, 1000)
@@ -53,20 +51,6 @@ def test_a_copy_has_the_name_and_the_bytes_and_is_made_in_pieces(fs: MemoryFileS
     assert fs.size(f"{ARCHIVE}/.segmentlog/copy") is None
 
 
-def test_a_copy_is_on_the_device_under_its_name_at_the_end_and_then_compared_alone(fs: MemoryFileSystem) -> None:
-    recorder = RecordingFileSystem(fs)
-    copied(Archive(recorder, STORE, ARCHIVE).copy(LOG, found(LOG)))
-    calls = [(op.kind, op.path) for op in recorder.recording.ops]
-    at = max(number for number, (kind, _) in enumerate(calls) if kind is Call.RENAME)
-    assert calls[at - 1][0] is Call.SYNC
-    assert calls[-1] == (Call.SYNC_DIR, f"{ARCHIVE}/commitlog")
-    assert {(Call.SYNC_DIR, ARCHIVE), (Call.SYNC_DIR, "/")} <= set(calls)
-    again = RecordingFileSystem(fs)
-    assert copied(Archive(again, STORE, ARCHIVE).copy(LOG, found(LOG))) == 4
-    assert {op.kind for op in again.recording.ops} <= {Call.SYNC_DIR}
-    assert again.recording.ops[-1].path == f"{ARCHIVE}/commitlog"  # its name may not be on the device yet
-
-
 DAMAGED = {"byte": CONTENT[:700] + b"?" + CONTENT[701:], "short": CONTENT[:-1], "long": CONTENT + b"x", "empty": b""}
 
 
@@ -81,18 +65,6 @@ def test_a_damaged_copy_is_found_and_replaced(
     copied(archive.copy(LOG, found(LOG)))
     assert fs.read(archive.path_of(LOG), 0, 9999) == CONTENT
     assert "is not equal to" in caplog.text
-
-
-def test_a_partial_copy_left_by_a_crash_is_replaced(fs: MemoryFileSystem) -> None:
-    steps = Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG))
-    next(steps)
-    left = fs.clone()  # as a crash leaves it
-    assert left.size(f"{ARCHIVE}/.segmentlog/copy") == len(CONTENT)
-    assert left.size(f"{ARCHIVE}/{LOG}") is None
-    copied(Archive(left, STORE, ARCHIVE).copy(LOG, found(LOG)))
-    assert left.read(f"{ARCHIVE}/{LOG}", 0, 9999) == CONTENT
-    steps.close()
-    assert fs.size(f"{ARCHIVE}/.segmentlog/copy") is None  # a run that is stopped leaves nothing
 
 
 def test_a_copy_that_reads_back_as_other_bytes_gets_no_name(

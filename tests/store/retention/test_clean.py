@@ -118,14 +118,6 @@ def test_each_file_is_archived_and_recorded_in_the_history_before_deletion(fs: M
         assert any(op.kind is Call.RENAME and op.path == f"{ARCHIVE}/.segmentlog/copy" for op in before[:synced])
 
 
-def test_deletions_are_in_the_history_before_the_first_of_them(fs: MemoryFileSystem) -> None:
-    next(cleaner(fs).steps(plan(*LOG), Memory(), NOW))
-    assert left(fs, *LOG) == LOG[1:]
-    found = list(deletions(fs, STORE))
-    assert [each.file for each in found] == [str(file) for file in LOG]
-    assert {(each.ms, each.bytes, each.reason) for each in found} == {(NOW, 1000, "expired (time)")}
-
-
 def test_a_disk_without_room_for_the_history_is_cleaned_first(
     fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

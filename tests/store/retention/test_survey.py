@@ -3,10 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store.files.fs import LocalFileSystem, Space
-from segmentlog.store.retention.policy import Disks, decide
-from segmentlog.store.retention.settings import RetentionSettings
-from segmentlog.store.retention.state import FileId, FileKind, IndexFiles, Memory, Moment, QueueFiles, State
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.retention.state import FileId, FileKind
 from segmentlog.store.retention.survey import KnownLog, StoreFiles
 from segmentlog.store.types import QueueKey
 from support.small_store import CONFIG, write_small_store
@@ -108,17 +106,6 @@ def oldest_is_from(path: Path, known: KnownLog, now_ms: int) -> int:
     return int(known.list_if_changed(now_ms).modified_ms[0])
 
 
-def test_a_known_listing_is_used_for_a_minute_unless_its_directory_just_changed(path: Path) -> None:
-    known = known_log(path)
-    assert oldest_is_from(path, known, NOW_MS + 59_999) != 5
-    assert oldest_is_from(path, known, NOW_MS + 60_000) == 5
-    os.utime(path / "commitlog" / f"{0:020d}", ns=(0, 7_000_000))
-    (path / "commitlog" / "notes.txt").touch()
-    known = KnownLog(files(path))
-    assert known.list_if_changed(NOW_MS).modified_ms[0] == 7
-    assert oldest_is_from(path, known, NOW_MS + 1) == 5
-
-
 def test_a_new_name_a_clock_that_goes_back_and_a_deletion_list_again(path: Path) -> None:
     known = known_log(path)
     (path / "commitlog" / "notes.txt").touch()
@@ -129,24 +116,3 @@ def test_a_new_name_a_clock_that_goes_back_and_a_deletion_list_again(path: Path)
     assert known.list_if_changed(NOW_MS - 1).modified_ms[0] == 7
     assert oldest_is_from(path, known, NOW_MS + 1) == 7
     assert known.list_again(NOW_MS + 1).modified_ms[0] == 5
-
-
-def test_a_run_with_nothing_to_do_reads_no_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = tmp_path / "commitlog"
-    directory.mkdir()
-    for number in range(10):
-        (directory / f"{number * 1000:020d}").touch()
-    (tmp_path / "consumequeue" / "T" / "0").mkdir(parents=True)
-    listed, real = [], os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path=".": listed.append(str(path)) or real(path))
-    known = known_log(tmp_path)
-    space = Disks((Space(100, 90, 90),), Space(100, 90, 90))
-    for _ in range(2):
-        state = State(known.list_if_changed(NOW_MS), known_below, 0, Memory(queues_cleaned_to=1))
-        assert not decide(state, Moment(NOW_MS, 5), space, RetentionSettings()).deletions
-    assert listed
-    assert {path for path in listed if "consumequeue" in path} == set()
-
-
-def known_below(_: int) -> tuple[QueueFiles, IndexFiles]:
-    raise AssertionError("queues are looked at although the log's start did not move")
