@@ -14,7 +14,6 @@ import pytest
 
 from segmentlog.store import OnCorrupt, QueueKey, ScanSpec, Snapshot
 from segmentlog.store.find import Finder, Found, KeyField, Window
-from segmentlog.store.find.found import fetch
 from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX
 from support import fixtures
 from support.broker_index import BATCH_MAX
@@ -115,13 +114,6 @@ def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, unpack
         offsets = {row["queueOffset"]: row["physicalOffset"] for row in rows if key == (row["topic"], row["queueId"])}
         found = finder.by_queue_offsets(key, list(offsets))
         assert sorted(found.physical_offset.tolist()) == sorted(offsets.values())
-
-
-def test_fetch_of_nothing_is_nothing(unpacked: Callable[[str], Path]) -> None:
-    snapshot = Snapshot.open(unpacked("basic-5.3.3"))
-    found = Finder(snapshot).by_physical_offsets([])
-    assert list(fetch(snapshot.log, found.physical_offset, ScanSpec(columns=("body",)), "b")) == []
-    assert found.to_table(ScanSpec(columns=("body",))).num_rows == 0
 
 
 def test_keys_of_a_store_with_its_index_in_rocksdb_are_found_in_its_log(unpacked: Callable[[str], Path]) -> None:

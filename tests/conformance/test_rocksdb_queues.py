@@ -31,19 +31,15 @@ CHANGES: list[Callable[[Path], object]] = [
 ]
 
 
-def content(store: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("change", CHANGES, ids=["open", "retention", "promote"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_store_with_rocksdb_is_left_as_it_is(name: str, change: Callable[[Path], object], tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
     (store / "lock").touch()
-    before = content(store)
+    before = writing.tree(store)
     with pytest.raises(UnsupportedStoreError, match=r"defaultRocksDB.*segmentlog rebuild .*storeType=default"):
         change(store)
-    assert content(store) == before
+    assert writing.tree(store) == before
 
 
 @pytest.mark.parametrize("name", NAMES)

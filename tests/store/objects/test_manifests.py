@@ -6,6 +6,7 @@ from segmentlog.store.format.archive_manifest import Manifest, manifest_key
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects.manifests import newest, newest_or_empty, publish
 from segmentlog.store.objects.object_store import ObjectInfo
+from support.faulty_objects import Fault, FaultyObjects
 from support.memory_objects import MemoryObjects
 
 NOTHING = np.empty(0, np.uint8)
@@ -13,19 +14,6 @@ NOTHING = np.empty(0, np.uint8)
 
 def of(push: str) -> Manifest:
     return Manifest({"push": push})
-
-
-class LosesAnswers(MemoryObjects):
-    """Raises after the effect of each put."""
-
-    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
-        super().put(key, data, if_absent=if_absent)
-        raise StoreIOError("the connection was lost", path=f"{self.url}/{key}")
-
-
-class WritesNothing(MemoryObjects):
-    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
-        raise StoreIOError("the connection was lost", path=f"{self.url}/{key}")
 
 
 class RefusesAlways(MemoryObjects):
@@ -66,13 +54,13 @@ def test_a_damaged_manifest_is_an_error_and_not_an_empty_archive() -> None:
 
 
 def test_a_publication_with_a_lost_answer_counts_if_the_content_is_ours() -> None:
-    objects = LosesAnswers()
+    objects = FaultyObjects(Fault.AFTER, 0)
     assert publish(objects, 1, of("a"))
-    assert not publish(objects, 1, of("b"))
+    assert not publish(FaultyObjects.copy(objects, Fault.AFTER, 0), 1, of("b"))
 
 
 def test_a_publication_that_wrote_nothing_raises() -> None:
-    with pytest.raises(StoreIOError, match="connection was lost"):
-        publish(WritesNothing(), 1, of("a"))
+    with pytest.raises(StoreIOError, match="planted"):
+        publish(FaultyObjects(Fault.BEFORE, 0), 1, of("a"))
     with pytest.raises(CorruptError, match="refused as if it existed"):
         publish(RefusesAlways(), 1, of("a"))
