@@ -107,7 +107,7 @@ def test_logs_of_stores_that_were_written_apart_do_not_align(original: Path, tmp
 
 @pytest.mark.slow
 @pytest.mark.scaled
-@settings(max_examples=scale(quick=10, attack=150, soak=4000), deadline=None)
+@settings(max_examples=scale(quick=10, attack=60, soak=4000), deadline=None)
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 12), window_bytes=st.sampled_from([150, 400, 1000, 1 << 20]))
 def test_windows_find_the_same_as_a_comparison_of_all_records(
     original: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, window_bytes: int
