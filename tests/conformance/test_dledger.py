@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import segmentlog
 from segmentlog.store import (
     MessageStore,
     OnCorrupt,
@@ -42,6 +43,7 @@ from segmentlog.store.maintenance.verification import Kind
 from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.read.queue_watch import QueueWatch
 from support import conformance, fixtures, reading, writing
+from support.commands import run_command
 from support.memory_objects import MemoryObjects
 from support.scale import scale
 from support.streams import Stream
@@ -106,6 +108,16 @@ def test_what_no_group_agreed_on_is_not_read(name: str, source: QueueSource, tmp
     finder = Finder(snapshot)
     assert finder.by_physical_offsets(sorted(hidden)).physical_offset.size == 0
     assert finder.by_keys(["Orders"], sorted(HIDDEN)).physical_offset.size == 0
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_the_doors_do_not_find_what_no_group_agreed_on(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    place = max(all_records(store))
+    with segmentlog.open(store) as opened:
+        assert opened.get(physical_offset=place) is None
+        assert [opened.find("Orders", keys=key).count() for key in sorted(HIDDEN)] == [0] * len(HIDDEN)
+    assert run_command("get", store, f"--physical-offset={place}").code == 1
 
 
 @pytest.mark.parametrize("name", SOUND)
