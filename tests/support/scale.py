@@ -54,7 +54,7 @@ DIVIDED: Final = (
 """Files that take minutes at the scale ``attack`` and whose tests share little: each test is scheduled by itself."""
 LONGEST: Final = (
     *DIVIDED,
-    *("test_mutated_stores", "test_failover", "test_soak", "test_full_disk"),
+    *("test_mutated_stores", "test_failover", "test_soak"),
 )
 """Files that take minutes at the scale ``attack``, in the order in which they run."""
 CASES: Final = 2
