@@ -2,12 +2,11 @@
 
 ::
 
-    driver 0 ── hour 0 ── hour 1 ── hou ✗        JVM, Python and workers at once, or the workers later by themselves,
-    driver 1 (waits) ──────────────────── hour 2 ── hour 3 ✗       or the workers alone
-    reader   ── hours of Parquet files ── the same ── …          each is missing, or as in the store
+    process 0 ── hour 0 ── hour 1 ── hou ✗       in place of a driver; it writes the files of a part itself
+    process 1 ───────────────────────────── hour 2 ── hour 3 ✗
+    reader    ── hours of Parquet files ── the same ── …          each is missing, or as in the store
 
-On a cluster an executor is killed, with speculation on. Without Spark the same with many more kills: a process in place
-of a driver, which writes the files of a part itself.
+With Spark an executor of a cluster is killed, with speculation on: its tasks run again, or beside each other.
 """
 
 import os
@@ -18,14 +17,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from support.backfills import Row, read_hours
-from support.killed_jobs import JOBS, KilledJob
+from support.killed_jobs import JOBS
 from support.processes import fork_server, members
 from support.scale import Report, scale
 from support.spark_driver import SparkDriver
@@ -34,20 +33,12 @@ from support.standalone_cluster import StandaloneCluster
 pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.timeout(scale(600, 1800, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261126"))
-KILLS = {"files": scale(1, 4, 400), "replay": scale(1, 4, 100), "iceberg": scale(1, 2, 200)} | scale(
-    {}, {}, {"delta": 200, "catch-up": 40, "follow": 40, "dead letters": 40}
-)
-"""Of the drivers of jobs. The jobs that only ``soak`` has here are killed without Spark, and `test_target` kills the
-writers of their tables."""
-PROCESS_KILLS = {"files": scale(5, 40, 10_000), "follow": scale(5, 15, 1_000)} | scale(
+KILLS = {"files": scale(5, 40, 10_000), "follow": scale(5, 15, 1_000)} | scale(
     {}, *(dict.fromkeys(["catch-up", "dead letters", "replay"], kills) for kills in (15, 1_000))
 )
 EXECUTOR_KILLS = scale(1, 1, 40)
 KILLS_PER_RUN = scale(1, 1, 3)
 """A task that fails for the fourth time ends its job."""
-LOCAL = "local[2]"
-HOW = ("driver", "all", "workers", "workers", "workers")
-"""Targets of the kills, in turn: more often workers alone, since a JVM takes long to start."""
 
 
 class Watch:
@@ -55,7 +46,6 @@ class Watch:
 
     def __init__(self, target: Path, allowed: Mapping[int, Sequence[list[Row]]]) -> None:
         self._target, self._allowed = target, allowed
-        self.reads = 0
         self.wrong: list[str] = []
 
     @contextmanager
@@ -74,21 +64,19 @@ class Watch:
             ended.set()
             thread.join()
 
-    def read(self) -> int:
-        """Look once; return the number of hours."""
+    def read(self) -> None:
+        """Look once."""
         try:
             found = read_hours(self._target)
         except Exception as error:  # noqa: BLE001 - a file that is half written is what this looks for
             self.wrong.append(str(error))
-            return 0
-        self.reads += 1
+            return
         self.wrong += [f"hour {hour}" for hour, rows in found.items() if rows not in self._allowed.get(hour, ())]
-        return len(found)
 
 
-@pytest.mark.parametrize("name", PROCESS_KILLS)
+@pytest.mark.parametrize("name", KILLS)
 def test_killed_processes_lose_and_repeat_nothing(name: str, tmp_path: Path, report: Report) -> None:
-    rng, kills = random.Random(SEED), PROCESS_KILLS[name]
+    rng, kills = random.Random(SEED), KILLS[name]
     job = JOBS[name](tmp_path / "job", 60)
     counted: Counter[str] = Counter()
 
@@ -128,102 +116,6 @@ def test_killed_processes_lose_and_repeat_nothing(name: str, tmp_path: Path, rep
     job.end(started())
     report(f"killed processes without Spark: {name}, seed {SEED}", dict(counted))
     assert counted["within"] >= kills // 4
-
-
-class Drivers:
-    """Drivers one after the other: the next one starts while the present one works."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder, self._stack, self._count = folder, stack, 0
-        self._next: SparkDriver | None = None
-        self._present: SparkDriver | None = None
-        self.orphaned: list[SparkDriver] = []
-
-    @property
-    def present(self) -> SparkDriver:
-        """Return the present driver, which waits for a command."""
-        if self._present is None:
-            self.start_next()
-            self._present, self._next = self._next, None
-            assert self._present is not None
-            assert self._present.ask(do="ready") == {"error": None}
-        return self._present
-
-    def start_next(self) -> None:
-        if self._next is None:
-            self._next = self._stack.enter_context(SparkDriver(self._folder / f"driver{self._count}"))
-            self._count += 1
-
-    def kill(self, how: str, counted: Counter[str]) -> None:
-        """Kill the present driver: all of it, without its workers, or the workers alone, which fails its command."""
-        driver = self.present
-        if how == "driver":
-            counted["orphans"] += driver.kill_driver()
-            self.orphaned.append(driver)
-        elif how == "all":
-            counted["killed"] += driver.kill()
-        else:
-            counted["workers"] += driver.kill_workers()
-            if driver.has_answered(10):
-                counted["failed"] += driver.answer()["error"] is not None
-                return  # its JVM and its session are whole
-            counted["killed"] += driver.kill()
-        self._present = None
-
-
-@pytest.fixture(scope="module")
-def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
-    with ExitStack() as stack:
-        yield Drivers(tmp_path_factory.mktemp("drivers"), stack)
-
-
-def wait_to_kill(driver: SparkDriver, job: KilledJob, rng: random.Random) -> None:
-    """Wait for some progress of the job, and a moment; or for its end."""
-    changes, sign, until = rng.randrange(5), job.sign(), time.monotonic() + 120
-    while changes and not driver.has_answered(0.02):
-        job.feed()
-        if (now := job.sign()) != sign:
-            sign, changes = now, changes - 1
-        assert time.monotonic() < until, "the job does not get on"
-    driver.has_answered(rng.uniform(0, 0.6))
-
-
-@pytest.mark.spark
-@pytest.mark.scaled(quick=0)  # a driver takes 15 s of CPU
-@pytest.mark.parametrize("name", KILLS)
-def test_killed_drivers_lose_and_repeat_nothing(name: str, drivers: Drivers, tmp_path: Path, report: Report) -> None:
-    rng = random.Random(SEED)
-    job = JOBS[name](tmp_path / "job", 120)
-    counted: Counter[str] = Counter()
-    while counted["kills"] < KILLS[name]:
-        driver, before = drivers.present, job.sign()
-        watch = Watch(job.target, job.allowed())
-        with watch.watching():
-            driver.tell(**job.command(LOCAL))
-            if HOW[counted["kills"] % len(HOW)] != "workers":
-                drivers.start_next()
-            wait_to_kill(driver, job, rng)
-            if finished := driver.has_answered():
-                answer = driver.answer()
-                assert answer["error"] is None, f"seed {SEED}: {answer}"
-                job.check(answer)
-            else:
-                drivers.kill(HOW[counted["kills"] % len(HOW)], counted)
-                counted["kills"] += 1
-                counted["within"] += job.sign() != before
-        counted["reads"] += watch.reads
-        assert watch.wrong == [], f"seed {SEED}, kill {counted['kills']}"
-        if not finished and (counted["kills"] == KILLS[name] or rng.random() < 0.2):
-            job.finish(drivers.present, LOCAL)
-            finished = True
-        if finished:
-            counted["finished"] += 1
-            job.begin()
-    for driver in drivers.orphaned:
-        driver.wait_gone(60)
-    report(f"killed jobs: {name}, seed {SEED}", dict(counted))
-    assert counted["within"] >= KILLS[name] // 4
-    assert counted["reads"] >= (5 * KILLS[name] if job.allowed() else 0)
 
 
 @pytest.fixture(scope="module")

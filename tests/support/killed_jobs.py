@@ -78,12 +78,6 @@ class KilledJob:
         assert process.exitcode == 0
         self.check({})
 
-    def finish(self, driver: SparkDriver, master: str) -> None:
-        driver.tell(**self.command(master))
-        answer = self.answer(driver)
-        assert answer["error"] is None, answer
-        self.check(answer)
-
     def answer(self, driver: SparkDriver) -> Mapping[str, Any]:
         """Wait until the job of a driver is done, and return what it said."""
         return driver.answer()

@@ -41,10 +41,3 @@ def members(session: int) -> list[int]:
         if its_session == str(session) and state not in "ZX":
             found.append(int(entry))
     return found
-
-
-def parent(process: int) -> int:
-    try:
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])
-    except (OSError, ValueError):
-        return 0

@@ -9,7 +9,6 @@ Run as a program: ``python -m support.spark_driver SCRATCH MASTER PIPE``; the an
 writes to the others.
 """
 
-import contextlib
 import json
 import os
 import select
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from .pipes import SINK, Pipe
-from .processes import members, parent
+from .processes import members
 from .spark_session import local_session
 
 TESTS = Path(__file__).parent.parent
@@ -99,16 +98,6 @@ class SparkDriver:
             os.kill(process, signal.SIGKILL)
         self._process.wait()
         return len(living) - len(drivers)
-
-    def kill_workers(self) -> int:
-        """Kill the Python workers alone; return their number. Spark fails for good if their daemon is killed."""
-        living = set(self.processes())
-        daemons = {each for each in living if _name(parent(each)) == "java"}
-        workers = [each for each in living if parent(each) in daemons]
-        for process in workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        return len(workers)
 
     def interrupt(self) -> None:
         """Ask the verb that is running to end, as Ctrl-C does."""
