@@ -1,35 +1,29 @@
-"""S1 on the real file system: processes are traced, and the power is cut at the calls that they made.
-
-Each writes with several threads, the real lock and the service threads; ``strace`` says what it asked of the operating
-system. No two runs are the same, so a finding names the folder with the trace: `load` judges it again.
+"""Promises on the real file system: at each, all that it needs is on the device, whatever other threads do meanwhile.
 
 ::
 
-    real_worker ── strace ──► real_trace ──► Recording ──► States ──► disk ──► judged as in `batches`
-                                 │                            │
-      the real directory ── the same bytes                    └ all kept: the process was killed, the machine was not
+    strace   12 pwrite64(5</…/commitlog/0…0>, "…"..., 300, 1200 <unfinished ...>    thread 12 ├─write─┤
+             13 fdatasync(5</…/commitlog/0…0> <unfinished ...>                      thread 13   ├──sync──┤
+             12 <... pwrite64 resumed>) = 300
+             13 <... fdatasync resumed>) = 0                    a sync covers writes that ended before it began
+             12 write(7</…/marks>, "1500\n", 5) = 5             promised: the log up to 1500, before the call began
+
+Processes write with several threads, the real lock and the service threads. What a power cut makes of the calls of one
+thread, in all orders, is enumerated by the other tests of this folder.
 """
 
-import json
-import pickle
-import random
+import re
+import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from segmentlog.store.config import Services
-from support.crash import batches
-from support.crash.batches import IssuedBatch, check_order, check_whole, keys_in_log
-from support.crash.campaign import Effort, Prepared, Tally
-from support.crash.driver import ROOT, Driver
-from support.crash.promises import BrokenPromiseError, Truth, check_messages
-from support.crash.real_trace import files_below, recording_of, trace
-from support.crash.real_worker import BUGS, CONFIGS, Asked, Errand
-from support.crash.recorder import Recording, RecordingFileSystem
-from support.crash.states import Breadth, CrashState, labels
-from support.scale import Report, sample, scale
+from support.crash.real_worker import BUGS, CONFIGS
+from support.scale import sample, scale
 from support.strace import WHY_NOT
 
 pytestmark = [
@@ -38,104 +32,136 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there"),
 ]
 
-TRIED = sample([*CONFIGS], 1)
-SEEDS = scale(1, 1, 4)
-RUNS_MAX = 10
-"""Processes until the threads of one get into each other's way: how often they do depends on the machine."""
-SHARE = scale(1, 1, 10) / 100
-"""Of all calls, so many are the last one."""
-BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, torn=2, per_point=2, mixed=2, seed=1)
-FEW = Breadth(exhaustive_bits=0, random_subsets=0, torn=1, per_point=1, mixed=0, seed=1)
-
 TESTS = Path(__file__).parent.parent
-EFFORT = Effort(keys=6, again=6, written_on=15, read=20, halted=0)
+SEEDS = scale(1, 1, 40)
+WRITES, SYNCS, RENAMES = ("pwrite64", "pwritev"), ("fsync", "fdatasync", "syncfs"), ("rename", "renameat", "renameat2")
+_LINE = re.compile(r"(\d+) +(?:<\.\.\. \w+ resumed>|(\w+)\()(.*)")
+_UNFINISHED = " <unfinished ...>"
 
 
-@dataclass(slots=True)
-class RealRun:
-    """A process that was traced to its end."""
+class Call(NamedTuple):
+    """A call that succeeded; ``begin`` and ``end`` are numbers of lines of the trace."""
 
-    prepared: Prepared
-    batches: list[IssuedBatch]
+    thread: str
+    name: str
+    text: str  # arguments and result
+    begin: int
+    end: int
 
     @property
-    def concurrent(self) -> int:
-        """Number of syncs during which another thread changed what they were to make durable."""
-        return sum(bool(op.spared) for op in self.prepared.recording.ops)
+    def path(self) -> str:
+        """The file of the descriptor that it is given."""
+        found = re.match(r"\d+<([^>]*)>", self.text)
+        return found[1] if found else ""
+
+    @property
+    def names(self) -> list[str]:
+        return re.findall(r'"([^"]*)"', self.text)
+
+    @property
+    def position(self) -> int:
+        """Where a write begins."""
+        found = re.search(r", (\d+)\) += \d+$", self.text)
+        assert found is not None, self
+        return int(found[1])
 
 
-def run(errand: Errand) -> RealRun:
-    """Run a process under the tracer, and take what it did from its trace."""
-    folder = Path(errand.folder)
-    (folder / "disk").mkdir(parents=True)
-    command = [sys.executable, "-m", "support.crash.real_worker", json.dumps(asdict(errand))]
-    trace(command, folder / "trace", cwd=TESTS)
-    return load(errand)
+def calls_of(lines: Sequence[str]) -> list[Call]:
+    found: list[Call] = []
+    under_way: dict[str, tuple[str, str, int]] = {}
+    for number, line in enumerate(lines):
+        match = _LINE.match(line)
+        if match is None:  # a thread ended
+            continue
+        thread, name, text = match.groups()
+        begin = number
+        if name is None:
+            name, before, begin = under_way.pop(thread)
+            text = before + text
+        if text.endswith(_UNFINISHED):
+            under_way[thread] = name, text.removesuffix(_UNFINISHED), begin
+        elif not re.search(r"\) += -1 ", text):
+            found.append(Call(thread, name, text, begin, number))
+    return found
 
 
-def load(errand: Errand) -> RealRun:
-    """Take from the folder of an errand what its process did, and make sure that the trace tells all of it."""
-    folder = Path(errand.folder)
-    lines = (folder / "trace").read_text(encoding="ascii").splitlines()
-    recording, disk = recording_of(lines, folder / "disk", folder / "marks")
-    if dict(files_below(folder / "disk")) != disk.files():
-        raise AssertionError("the trace gives other files than are in the directory")
-    asked: Asked = pickle.loads((folder / "issued").read_bytes())
-    messages, issued_batches = asked
-    config = replace(CONFIGS[errand.config], services=Services.ON_CALL)
-    issued = sorted(messages, key=lambda each: each.physical_offset or 0)
-    check_messages(disk, issued)
-    check_order(disk, issued_batches)
-    whole = check_whole(keys_in_log(disk), issued_batches, "log")
-    assert whole == sum(bool(batch.keys) for batch in issued_batches)
-    for kind in ("commitlog", "consumequeue/TopicA/0", "index"):
-        assert len(disk.list_dir(f"{ROOT}/{kind}")) > 1, f"one file of {kind} was enough for all of it"
-    driver = Driver(RecordingFileSystem(disk), disk, config=config, seed=errand.seed, issued=issued)
-    name = f"{errand.config} in {errand.folder}"
-    prepared = Prepared(name, errand.seed, config, recording, disk, Truth.of(disk, config), driver)
-    return RealRun(prepared, issued_batches)
+def traced(folder: Path, *errand: str) -> list[Call]:
+    """Run a worker under the tracer; return its calls."""
+    folder.mkdir()
+    names = ",".join((*WRITES, *SYNCS, *RENAMES, "openat", "write"))
+    tracer = ["strace", "-f", "--seccomp-bpf", "-y", "-s", "32", "-e", "signal=none", "-e", f"trace={names}", "-o"]
+    command = [*tracer, folder / "trace", sys.executable, "-m", "support.crash.real_worker", folder, *errand]
+    done = subprocess.run(command, cwd=TESTS, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return calls_of((folder / "trace").read_text(encoding="utf-8", errors="replace").splitlines())
 
 
-def run_concurrently(folder: Path, config: str, seed: int) -> RealRun:
-    """Run processes until one synced a file that another thread changed meanwhile."""
-    for number in range(RUNS_MAX):
-        real = run(Errand(folder=str(folder / f"{seed}-{number}"), config=config, seed=seed + 1000 * number))
-        if real.concurrent:
-            return real
-    raise AssertionError(f"threads did not get into each other's way in {RUNS_MAX} runs")
+class Device:
+    """When what the calls of a trace changed was on the device."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._syncs: dict[str, list[Call]] = defaultdict(list)
+        for call in calls:
+            if call.name in SYNCS:
+                self._syncs["" if call.name == "syncfs" else call.path].append(call)
+
+    def has(self, path: str, change: Call, before: Call) -> bool:
+        """Tell whether a change of a file or directory was on the device before another call began."""
+        syncs = (*self._syncs[path], *self._syncs[""])
+        return any(change.end < sync.begin and sync.end < before.begin for sync in syncs)
+
+    def overlaps(self, write: Call) -> bool:
+        return any(write.begin < sync.end and sync.begin < write.end for sync in self._syncs[write.path])
 
 
-def cut_power(real: RealRun, breadth: Breadth, share: float) -> Tally:
-    """Judge the states at some of the moments of a run, that share of them."""
-    draw = random.Random(real.prepared.seed)
-    chosen = [draw.random() < share for _ in range(len(real.prepared.recording.ops) + 1)]
-    chosen[-1] = True
-    return batches.cut_power(
-        real.prepared, real.batches, breadth, EFFORT, points=chosen.__getitem__, promises=_promised
-    )
+def needs(call: Call, mark: Call) -> str | None:
+    """Return the file or directory that has to be synced after a call for a promise, if it needs the call."""
+    end = int(mark.names[0].removesuffix(r"\n"))
+    if call.name in WRITES and "/commitlog/" in call.path:
+        return call.path if int(call.path.rpartition("/")[2]) + call.position < end else None
+    if call.name not in RENAMES and not (call.name == "openat" and "O_CREAT" in call.text):
+        return None
+    folder, _, name = call.names[-1].rpartition("/")
+    is_segment = folder.endswith("/commitlog") and int(name) < end
+    is_ledger = name == "ledger" and call.thread == mark.thread
+    return folder if is_segment or is_ledger else None
 
 
-def _promised(recording: Recording, state: CrashState) -> int:
-    """Return up to where the log was acknowledged: by the device, or, after a kill, at all."""
-    marks = labels(recording, state)
-    return max((end for end, durable in marks if durable or state.description == "all kept"), default=0)
+def broken_promises(calls: Sequence[Call]) -> list[str]:
+    """Return what was promised, or renamed, and was not on the device."""
+    device, found = Device(calls), []
+    for mark in (call for call in calls if call.name == "write" and call.path.endswith("/marks")):
+        for call in calls:
+            path = needs(call, mark) if call.begin < mark.begin else None
+            if path is not None and not device.has(path, call, mark):
+                found.append(f"not on the device: {call}, at {mark}")
+    for rename in (call for call in calls if call.name in RENAMES and "/.segmentlog/" in call.names[-1]):
+        made = max((call.end for call in calls if call.name == "openat" and call.names == rename.names[:1]), default=0)
+        writes = [call for call in calls if call.name in WRITES and call.path == rename.names[0] and call.begin > made]
+        found += [
+            f"not on the device: {write}, at {rename}"
+            for write in writes
+            if write.end < rename.begin and not device.has(write.path, write, rename)
+        ]
+    return found
 
 
-@pytest.mark.parametrize("config", TRIED)
-def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Report) -> None:
-    tally = Tally()
+@pytest.mark.parametrize("config", sample([*CONFIGS], 1))
+def test_what_is_promised_is_on_the_device(config: str, tmp_path: Path) -> None:
+    overlaps = promises = 0
     for seed in range(SEEDS):
-        real = run_concurrently(tmp_path, config, seed)
-        tally.add(cut_power(real, BREADTH, SHARE))
-    report(f"S1 real, {config}", tally)
-    assert tally.states >= scale(10, 50, 2_500)
-    assert tally.distinct >= 0.9 * tally.states
-    assert tally.after_promises >= 0.5 * tally.states
-    assert min(tally.kept, tally.lost, tally.again) > 0
+        calls = traced(tmp_path / str(seed), config, str(seed))
+        assert broken_promises(calls) == []
+        device = Device(calls)
+        writes = [call for call in calls if call.name in WRITES and "/commitlog/" in call.path]
+        overlaps += sum(map(device.overlaps, writes))
+        promises += sum(call.name == "write" and call.path.endswith("/marks") for call in calls)
+        assert len({call.path for call in writes}) > 1, "one segment was enough for all of it"
+    assert promises >= 12 * SEEDS
+    assert overlaps, "threads did not get into each other's way"
 
 
 @pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bug_is_seen(bug: str, tmp_path: Path) -> None:
-    with pytest.raises(BrokenPromiseError):
-        cut_power(run(Errand(folder=str(tmp_path / "run"), config="sync", seed=7, bug=bug)), FEW, share=0.15)
+    assert any(broken_promises(traced(tmp_path / str(seed), "sync", str(seed), bug)) for seed in range(10))

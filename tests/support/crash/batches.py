@@ -227,10 +227,7 @@ def prepare_with(
     return prepared, batches
 
 
-def cut_power(
-    prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, effort: Effort = EFFORT, **how: Any
-) -> Tally:
-    """Cut the power as `campaign.cut_power` does, whose ``points`` and ``promises`` may be given."""
+def cut_power(prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, points: Callable[[int], bool]) -> Tally:
     key_of = dict(zip((start for start, _ in prepared.truth.records), keys_in_log(prepared.disk), strict=True))
 
     def check_batches(disk: MemoryFileSystem, seen: Seen, end: int, turn: int) -> None:
@@ -241,7 +238,7 @@ def cut_power(
         if turn % 9 == 0:
             again(prepared, [batch for batch in batches if batch.batch_id.app is not None], disk, there)
 
-    return campaign.cut_power(prepared, breadth, effort, also=check_batches, **how)
+    return campaign.cut_power(prepared, breadth, EFFORT, also=check_batches, points=points)
 
 
 def again(prepared: Prepared, batches: list[IssuedBatch], disk: MemoryFileSystem, there: int) -> None:

@@ -129,11 +129,6 @@ Also = Callable[[MemoryFileSystem, Seen, int, int], None]
 """Further check of a recovered disk: messages of the reader before recovery, the log's end, the number of the state."""
 
 
-def promised_by(recording: Recording, state: CrashState) -> int:
-    """Return up to where the log was promised to be there."""
-    return max(labels(recording, state), default=0)
-
-
 def cut_power(
     prepared: Prepared,
     breadth: Breadth,
@@ -142,7 +137,6 @@ def cut_power(
     points: Callable[[int], bool] = lambda _: True,
     reference: Mapping[str, bytes] | None = None,
     also: Also | None = None,
-    promises: Callable[[Recording, CrashState], int] = promised_by,
 ) -> Tally:
     effort = effort or Effort()
     states = States(prepared.recording, breadth, points)
@@ -154,7 +148,7 @@ def cut_power(
     seen: dict[object, Seen] = {}
     ends: dict[object, int] = {}
     for turn, state in enumerate(states):
-        promised = promises(prepared.recording, state)
+        promised = max(labels(prepared.recording, state), default=0)
         with told(prepared.recording, state, prepared.named):
             within = reference if state.point <= prepared.opened_at else None
             halted = bool(effort.halted) and turn % effort.halted == 3

@@ -76,14 +76,10 @@ class FileModel:
                 self.pending.append(Pending(at, op))
                 self._note_versions(before, _sectors(self.current, op))
             case Kind.SYNC:
-                spared = [p for p in self.pending if p.at in op.spared]
-                stuck = [p for p in self.pending if p.stuck and p.op.data and p.at not in op.spared]
-                self.durable = _with(
-                    self.durable, [p.op for p in self.pending if not p.stuck and p.at not in op.spared]
-                )
+                stuck = [p for p in self.pending if p.stuck and p.op.data]
+                self.durable = _with(self.durable, [p.op for p in self.pending if not p.stuck])
                 # What is stuck stays what the cache holds in its place, and stays uncertain.
-                self.pending = [*(replace(pending, op=self._refreshed(pending.op)) for pending in stuck), *spared]
-                self.pending.sort(key=lambda pending: pending.at)
+                self.pending = [replace(pending, op=self._refreshed(pending.op)) for pending in stuck]
                 self.history = {}
                 for pending in self.pending:
                     self._note_versions(_sectors(self.durable, pending.op), _sectors(self.current, pending.op))
@@ -247,14 +243,14 @@ class NamesModel:
     def apply(self, at: int, op: Op) -> None:
         """Do what a call does."""
         if op.kind is Kind.SYNC_DIR:
-            synced = [p for p in self.pending if directory_of(p.op) == op.number and p.at not in op.spared]
-            self.pending = [p for p in self.pending if directory_of(p.op) != op.number or p.at in op.spared]
+            synced = [p for p in self.pending if _directory_of(p.op) == op.number]
+            self.pending = [p for p in self.pending if _directory_of(p.op) != op.number]
             for pending in synced:
                 if pending.op.kind is Kind.RENAME:  # it ends what was still uncertain of its old name
                     self.pending = [
                         other
                         for other in self.pending
-                        if (directory_of(other.op), _name_of(other.op)) != (pending.op.directory, pending.op.name)
+                        if (_directory_of(other.op), _name_of(other.op)) != (pending.op.directory, pending.op.name)
                         or other.at > pending.at
                     ]
                 _rename(self._durable, pending.op)
@@ -283,7 +279,7 @@ class NamesModel:
         return found
 
 
-def directory_of(op: Op) -> int:
+def _directory_of(op: Op) -> int:
     return op.target_directory if op.kind is Kind.RENAME else op.directory
 
 

@@ -49,8 +49,6 @@ class Op:
     position: int = 0  # position, data, size: what was written where; to which size a file was brought
     data: bytes = b""
     size: int = 0
-    # of a sync: numbers of calls of other threads that were not over when it began. It may have missed them
-    spared: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         match self.kind:
