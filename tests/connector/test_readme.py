@@ -36,7 +36,7 @@ def test_every_block_of_the_readme_has_its_stated_result(
 
     for block in (write, stream, write):  # the second write is a repetition
         reader.execute(block)
-    reader.names["query"].awaitTermination(120)
+    reader.names["query"].awaitTermination()
     with segmentlog.open(tmp_path / "other-store") as other:
         assert {topic: other.scan(topic).count() for topic in ("paid-orders", "orders")} == {
             "paid-orders": 26,

@@ -99,7 +99,7 @@ def test_metadata(spark: SparkSession, store: str) -> None:
 def refused(start: Any) -> str:
     """Start a query that cannot run, and return its error on one line."""
     with pytest.raises(Exception, match="SEGMENTLOG_NOT_SUPPORTED") as caught:
-        start().awaitTermination(60)
+        start().awaitTermination()
     return " ".join(str(caught.value).split())
 
 

@@ -127,7 +127,7 @@ class Pipe:
         while True:
             running = writer.trigger(availableNow=True).start(str(self.sink))
             try:
-                assert running.awaitTermination(120)
+                assert running.awaitTermination(600), "the stream does not come to an end"
             except Exception as error:
                 if not is_worker_timeout(error) or self.timed_out == _TIMED_OUT_MAX:
                     raise

@@ -35,7 +35,7 @@ class Flow:
         self._rows += rows
 
     def run(self, columns: str = "concat('row-', id)", **options: str) -> None:
-        self.writer(columns, **options).trigger(availableNow=True).start(str(self.store)).awaitTermination(120)
+        self.writer(columns, **options).trigger(availableNow=True).start(str(self.store)).awaitTermination()
 
     def writer(self, columns: str = "concat('row-', id)", **options: str) -> Any:
         stream = self.spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(str(self._input))
@@ -112,7 +112,7 @@ def test_two_streams_into_one_store(spark: "SparkSession", flow: Flow, tmp_path:
         each.add(20)
     running = [each.writer().trigger(availableNow=True).start(str(flow.store)) for each in (flow, other)]
     for query in running:
-        query.awaitTermination(120)
+        query.awaitTermination()
     assert flow.found == Counter(dict.fromkeys(flow.expected, 2))
     assert [committed.version for each in (flow, other) if (committed := last_commit(flow.store, each.query))] == [1, 1]
 
@@ -136,4 +136,4 @@ def test_output_modes_other_than_append_are_refused(flow: Flow) -> None:
         ("update", "segmentlog does not support Update mode"),
     ):
         started = writer.outputMode(mode).option("checkpointLocation", str(flow.checkpoint.with_name(mode)))
-        assert problem in refused(lambda started=started: started.start(str(flow.store)).awaitTermination(120))
+        assert problem in refused(lambda started=started: started.start(str(flow.store)).awaitTermination())
