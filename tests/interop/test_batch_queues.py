@@ -12,6 +12,7 @@ from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.write.message_store import MessageStore
 from support import full_broker, oracle, reading
 from support.memory_objects import MemoryObjects
+from support.scale import scale
 
 pytestmark = oracle.MARKS
 CONFIG = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 100}
@@ -21,7 +22,7 @@ TABLE["Batches"] |= {"attributes": {"queue.type": "BatchCQ"}}
 
 
 @pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])  # 5.1.0 makes no queues that are absent
+@pytest.mark.parametrize("version", scale(["5.5.0"], ["5.5.0"], ["5.3.3", "5.5.0"]))  # 5.1.0 makes no absent queues
 def test_a_broker_starts_on_what_is_made_of_its_store_and_delivers_all(
     version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

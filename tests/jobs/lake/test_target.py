@@ -122,7 +122,7 @@ def test_a_location_of_an_unknown_file_system_is_refused() -> None:
         Attempts("what://ever", "what://ever/data", "job")
 
 
-KILLS = scale(60, 60, 400)
+KILLS = scale(30, 30, 400)
 RACES = scale(20, 20, 100)
 
 
