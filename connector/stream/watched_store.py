@@ -8,7 +8,8 @@
 
 A loss is an error, or with ``failOnDataLoss=false`` a warning. Then a queue that was cut in front goes on at its first
 message. One that ends too early, or was recreated, goes on at the first message stored after the last one that was read
-of its topic. In a recreated topic that is its first message, in a truncated one what was appended since.
+of its topic, or at the offset of the checkpoint if that comes first. In a recreated topic that is its first message, in
+a truncated one what was appended since.
 """
 
 import logging
