@@ -41,6 +41,11 @@ _CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *
 _TRANSPORT: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
 _CONNECTING: Final = re.compile(r"::Error\(\s*Connect,")  # a timeout, too
 _NOT_DELETED: Final = re.compile(r'DeleteFailed \{[^}]*code: "([A-Za-z.]{1,64})"')  # of one key, with status 200
+_LOCAL: Final = {
+    errno.ENOTDIR: FailureKind.MISSING,
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), FailureKind.DENIED),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FailureKind.FULL),
+}
 _OS_ERROR: Final = re.compile(r"Os \{\s*code: (\d+),")
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
@@ -346,8 +351,7 @@ def _classified_local(text: str) -> Failure:
     """Classify an error that is neither an answer nor one of the transport."""
     if number := _OS_ERROR.search(text):
         error = int(number[1])
-        kind = {errno.ENOTDIR: FailureKind.MISSING, errno.EACCES: FailureKind.DENIED, errno.EPERM: FailureKind.DENIED}
-        return Failure(kind.get(error, FailureKind.REFUSED), os.strerror(error))
+        return Failure(_LOCAL.get(error, FailureKind.REFUSED), os.strerror(error))
     if refused := _NOT_DELETED.search(text):
         kinds = {
             "AccessDenied": FailureKind.DENIED,

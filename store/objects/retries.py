@@ -24,7 +24,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from ..errors import MissingFileError, Remedy, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
+from ..errors import (
+    MissingFileError,
+    NoSpaceError,
+    Remedy,
+    SegmentLogError,
+    StoreClosedError,
+    StoreIOError,
+    UnreadableError,
+)
 from .object_store import ObjectInfo
 from .requests import GAP_BYTES
 
@@ -55,6 +63,7 @@ class FailureKind(enum.Enum):
     UNREACHED = "Compare the endpoint with docs/remote.md, and look at the network and the proxy on the way to it"
     BROKEN = "Look at the network, at the endpoint and at the proxy between this machine and the object store"
     SLOW = "Look at the network, or raise the option timeout, and read_timeout for a server that pauses"
+    FULL = "Make room there, or raise the limit, and run it again"
     SHORT = "A proxy or the object store cuts answers short: read without it, or compare the object with its source"
 
 
@@ -135,6 +144,8 @@ def _error(request: Request, failure: Failure, tried: int, took: float) -> Segme
     if failure.kind in {FailureKind.DENIED, FailureKind.EXPIRED, FailureKind.UNKNOWN}:
         remedies = (Remedy.NAME_CREDENTIALS,)
         return UnreadableError(problem, path=request.path, offset=request.start, fix=fix, remedies=remedies)
+    if failure.kind is FailureKind.FULL:
+        return NoSpaceError(problem, path=request.path, fix=fix)
     if tried > 1:
         problem += f", after {tried} attempts in {took:.1f} s"
     numbers = {FailureKind.REPLACED: errno.ESTALE, FailureKind.NO_BUCKET: errno.ENOENT}

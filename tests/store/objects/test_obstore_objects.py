@@ -3,8 +3,11 @@ import os
 import pickle
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -366,3 +369,23 @@ def test_random_faults_change_no_byte(server: FaultServer) -> None:
         start, stop = sorted(random.integers(0, DATA.size, 2).tolist())
         assert np.array_equal(store.get("a", start, stop), DATA[start:stop])
     assert server.counts["GET"] > 90
+
+
+_FULL = """
+import resource, sys
+import numpy as np
+from segmentlog.store.errors import NoSpaceError
+from segmentlog.store.objects.opening import open_objects
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    open_objects(sys.argv[1]).put("key", np.zeros(5000, np.uint8))
+except NoSpaceError as error:
+    print(error)
+"""
+
+
+def test_a_full_file_system_is_one_and_no_wrong_url(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    ran = subprocess.run([sys.executable, "-c", _FULL, url], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("[SEGMENTLOG_NO_SPACE] writing 5000 bytes failed: File too large")
+    assert f"(in {url}/key). Make room there" in ran.stdout
