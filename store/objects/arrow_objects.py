@@ -163,12 +163,12 @@ class ArrowObjects(RepeatedObjects):
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, FileNotFoundError):
             return Failure(FailureKind.MISSING, "no such object")
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
             return Failure(FailureKind.DENIED, "permission denied")
         if not isinstance(error, OSError):
             raise error
         name = errno.errorcode.get(error.errno or 0, "no error number")
-        kind = FailureKind.REFUSED if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS} else FailureKind.BROKEN
+        kind = FailureKind.FULL if error.errno in {errno.ENOSPC, errno.EDQUOT} else FailureKind.BROKEN
         return Failure(kind, f"the file system failed ({name})")
 
 

@@ -16,6 +16,7 @@ from pyarrow import csv
 
 from segmentlog.output import printable
 from segmentlog.query.suggestions import did_you_mean, listing
+from segmentlog.store import SegmentLogError
 
 from ..console import Console, counted
 from ..errors import FOUND, NOT_FOUND, UsageError
@@ -288,6 +289,10 @@ def new_file(path: str, flag: str) -> Iterator[BinaryIO]:
         with opened as file:
             yield file
         os.link(unfinished, path)  # unlike a rename it replaces no file that appeared meanwhile
+    except OSError as error:
+        if not isinstance(error, SegmentLogError):
+            error.filename = path  # a failed write names none
+        raise
     finally:
         if os.path.lexists(unfinished):
             os.unlink(unfinished)

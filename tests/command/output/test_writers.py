@@ -148,7 +148,9 @@ def test_a_file_is_complete_or_absent(store: Path, tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(writers.Parquet, "write", failing)
-    assert run_command("queues", store, "-w", tmp_path / "other.parquet").code == 2
+    ran = run_command("queues", store, "-w", tmp_path / "other.parquet")
+    assert ran.code == 2
+    assert f"where:  {tmp_path}/other.parquet" in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["queues.parquet"]
 
 

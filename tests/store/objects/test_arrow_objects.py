@@ -1,12 +1,13 @@
 """Particulars of pyarrow.fs; the contract is in test_object_store.py."""
 
+import errno
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyarrow import fs as arrow_fs
 
-from segmentlog.store.errors import StoreIOError, UnsupportedStoreError
+from segmentlog.store.errors import NoSpaceError, StoreIOError, UnsupportedStoreError
 from segmentlog.store.objects.arrow_objects import ArrowObjects
 from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.objects.retries import Retries
@@ -25,11 +26,16 @@ def test_put_if_absent_is_refused_where_pyarrow_has_no_call_for_it(tmp_path: Pat
 def test_a_write_that_fails_leaves_no_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ArrowObjects("file:///x", arrow_fs.LocalFileSystem(), str(tmp_path), Retries(1, 1), is_local=True)
 
+    broken = errno.EIO
+
     def refuse(*_: object) -> None:
-        raise OSError(5, "broken")
+        raise OSError(broken, "broken")
 
     monkeypatch.setattr("os.link", refuse)
     with pytest.raises(StoreIOError, match=r"EIO.*after 2 attempts"):
+        store.put("a/b", np.zeros(1, np.uint8), if_absent=True)
+    broken = errno.ENOSPC
+    with pytest.raises(NoSpaceError, match=r"ENOSPC.*Make room there"):
         store.put("a/b", np.zeros(1, np.uint8), if_absent=True)
     assert list(store.list()) == []
     assert list((tmp_path / "a").iterdir()) == []
