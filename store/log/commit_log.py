@@ -575,12 +575,19 @@ class CommitLog:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
         before = [each for each in (*self.segments, *self.empty) if each.base <= offset]
         segment = max(before, default=None)  # it may end before the offset
-        is_missing = self.find(offset) is None and self.min_offset <= offset < self.stop
+        text, remedies = problem.text, [Remedy.SKIP_DAMAGED]
+        # Not of one that was cut short, whose file is there.
+        if (
+            segment is not None
+            and offset < self.stop
+            and offset - segment.base >= max(each.size for each in self.segments)
+        ):
+            text, remedies = "the segment of the record is missing", [Remedy.NAME_COMMIT_LOG, *remedies]
         return CorruptRecordError(
-            f"{place}: {'the segment of the record is missing' if is_missing else problem.text}",
+            f"{place}: {text}",
             path=segment.path if segment else self.directories[0] if self.directories else None,
             offset=offset,
-            remedies=(*((Remedy.NAME_COMMIT_LOG,) if is_missing else ()), Remedy.SKIP_DAMAGED),
+            remedies=remedies,
         )
 
 

@@ -335,3 +335,8 @@ def test_all_directories_of_a_log_are_copied_and_a_missing_one_is_named(
     middle.rename(other / middle.name)
     with pytest.raises(CorruptRecordError, match=rf"segment of the record is missing.*{first.name}.*commit_log_paths"):
         rows(store)
+    (other / middle.name).rename(middle)
+    os.truncate(middle, 1000)
+    with pytest.raises(CorruptRecordError, match=rf"beyond the bytes of its segment.*{middle.name}") as raised:
+        rows(store)
+    assert Remedy.NAME_COMMIT_LOG not in raised.value.remedies
