@@ -26,7 +26,7 @@ from ..errors import ConfigError, UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import ObjectInfo
 from .options import Options
-from .retries import Failure, FailureKind, RepeatedObjects, Retries
+from .retries import OS_FAILURES, Failure, FailureKind, RepeatedObjects, Retries
 
 T = TypeVar("T")
 
@@ -163,13 +163,12 @@ class ArrowObjects(RepeatedObjects):
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, FileNotFoundError):
             return Failure(FailureKind.MISSING, "no such object")
-        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+        if isinstance(error, PermissionError):
             return Failure(FailureKind.DENIED, "permission denied")
         if not isinstance(error, OSError):
             raise error
         name = errno.errorcode.get(error.errno or 0, "no error number")
-        kind = FailureKind.FULL if error.errno in {errno.ENOSPC, errno.EDQUOT} else FailureKind.BROKEN
-        return Failure(kind, f"the file system failed ({name})")
+        return Failure(OS_FAILURES.get(error.errno or 0, FailureKind.BROKEN), f"the file system failed ({name})")
 
 
 def _is_file(found: Any) -> bool:

@@ -27,7 +27,7 @@ import numpy as np
 from ..errors import StoreClosedError, UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import PROBE, ObjectInfo
-from .retries import Failure, FailureKind, RepeatedObjects, Retries
+from .retries import OS_FAILURES, Failure, FailureKind, RepeatedObjects, Retries
 
 T = TypeVar("T")
 
@@ -41,11 +41,7 @@ _CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *
 _TRANSPORT: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
 _CONNECTING: Final = re.compile(r"::Error\(\s*Connect,")  # a timeout, too
 _NOT_DELETED: Final = re.compile(r'DeleteFailed \{[^}]*code: "([A-Za-z.]{1,64})"')  # of one key, with status 200
-_LOCAL: Final = {
-    errno.ENOTDIR: FailureKind.MISSING,
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), FailureKind.DENIED),
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FailureKind.FULL),
-}
+_LOCAL: Final = {**OS_FAILURES, errno.ENOTDIR: FailureKind.MISSING}
 _OS_ERROR: Final = re.compile(r"Os \{\s*code: (\d+),")
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}

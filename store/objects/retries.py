@@ -67,6 +67,11 @@ class FailureKind(enum.Enum):
     SHORT = "A proxy or the object store cuts answers short: read without it, or compare the object with its source"
 
 
+OS_FAILURES: Final = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), FailureKind.DENIED),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FailureKind.FULL),
+}
+"""Failures of a file system, by their numbers."""
 _AGAIN: Final = frozenset(
     {
         FailureKind.THROTTLED,
