@@ -16,7 +16,6 @@ from pyarrow import csv
 
 from segmentlog.output import printable
 from segmentlog.query.suggestions import did_you_mean, listing
-from segmentlog.store import SegmentLogError
 
 from ..console import Console, counted
 from ..errors import FOUND, NOT_FOUND, UsageError
@@ -290,8 +289,7 @@ def new_file(path: str, flag: str) -> Iterator[BinaryIO]:
             yield file
         os.link(unfinished, path)  # unlike a rename it replaces no file that appeared meanwhile
     except OSError as error:
-        if not isinstance(error, SegmentLogError):
-            error.filename = path  # a failed write names none
+        error.filename = error.filename or path  # a failed write names none
         raise
     finally:
         if os.path.lexists(unfinished):
