@@ -35,7 +35,7 @@ from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
 from ..directory.layout import list_compacted_topics
-from ..directory.own_state import early_end, flushed_ms, is_store_id, store_id
+from ..directory.own_state import ELSEWHERE, early_end, is_store_id, read_checkpoint, store_id
 from ..entries.pack_making import made_pack
 from ..errors import (
     ConfigError,
@@ -216,7 +216,9 @@ class _Push:
         while lost < _ROUNDS_MAX:
             number, former = newest_or_empty(self.objects)  # before the log: its end is not older than the manifest
             self._check_owner(former)
-            flushed = flushed_ms(self._fs, self.snapshot.path)  # before the log, which a broker may append to
+            flushed_ms = read_checkpoint(
+                self._fs, self.snapshot.path
+            ).physic_timestamp  # before the log, which a broker may append to
             self.snapshot = self.snapshot.newer()
             self._round = _Round()
             made = self._next(former, self.snapshot.readable_stop())
@@ -226,7 +228,7 @@ class _Push:
                 continue
             rounds.append(self._round)
             if not self._round.is_partial:
-                self._check_end(made, flushed)
+                self._check_end(made, flushed_ms)
                 removed = self._clean(former, orphans_after_s)
                 return self._report(number + is_new, made, rounds, removed)
         raise StoreInUseError(
@@ -246,12 +248,12 @@ class _Push:
             self._warn(f"no object was deleted: {error.problem} (in {error.path})")
             return 0
 
-    def _check_end(self, made: Manifest, flushed: int) -> None:
+    def _check_end(self, made: Manifest, flushed_ms: int) -> None:
         # Unknown without records, and of a broker that is behind its group.
         if made.last is not None and made.last.records and not self.snapshot.log.is_agreed:
-            early = early_end(made.last.last_time, flushed)
+            early = early_end(made.last.last_time, flushed_ms)
             if early is not None:
-                self._warn(f"{early}. Is another directory in the broker's storePathCommitLog?")
+                self._warn(f"{early}. {ELSEWHERE}")
 
     def _report(self, number: int, made: Manifest, rounds: Sequence[_Round], removed: int) -> PushReport:
         added = [each for part in rounds for each in part.made]

@@ -30,6 +30,8 @@ _ID: Final = re.compile(rb"[0-9a-f]{32}")
 _ID_BYTES_MAX: Final = 64  # the id, its line end, and bytes that an editor may have added
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
+ELSEWHERE: Final = "Is another directory in the broker's storePathCommitLog?"
+"""The question about a log that ends too early."""
 _ABORT_BYTES_MAX: Final = 64  # more than a process id and our signature have; a longer file is not ours
 
 
@@ -61,19 +63,18 @@ def read_durable_point(fs: FileSystem, path: str) -> DurablePoint | None:
     return durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
 
 
-def flushed_ms(fs: FileSystem, path: str) -> int:
-    """Return the store time of the newest record that surely was flushed, by the checkpoint; 0 if that is unknown."""
-    found = read_front(fs, StorePaths(path).checkpoint, checkpoints.CHECKPOINT_BYTES)
-    return checkpoints.decode(found or b"").physic_timestamp
+def read_checkpoint(fs: FileSystem, path: str) -> Checkpoint:
+    """Return the checkpoint of a store; all zeros if there is none."""
+    return checkpoints.decode(read_front(fs, StorePaths(path).checkpoint, checkpoints.CHECKPOINT_BYTES) or b"")
 
 
-def early_end(newest_ms: int, flushed: int) -> str | None:
-    """Say that the records of a log end before one that was flushed; None if they do not."""
-    if newest_ms >= flushed:
+def early_end(newest_ms: int, flushed_ms: int) -> str | None:
+    """Say that the records of a log end before one that was flushed, as its checkpoint says; None if they do not."""
+    if newest_ms >= flushed_ms:
         return None
     return (
         f"the log ends too early: its newest record was stored at {newest_ms} ms, and its broker flushed one of "
-        f"{flushed} ms"
+        f"{flushed_ms} ms"
     )
 
 
@@ -93,11 +94,10 @@ class OwnState(NamedTuple):
         paths = StorePaths(path)
         point = read_durable_point(fs, path)
         abort = read_front(fs, paths.abort, _ABORT_BYTES_MAX + 1)
-        checkpoint = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)
         was_ours = is_signed and point is not None and abort is not None and abort.endswith(ABORT_SIGNATURE)
         return cls(
             point=point,
-            checkpoint=checkpoints.decode(checkpoint or b""),
+            checkpoint=read_checkpoint(fs, path),
             was_aborted=abort is not None,
             was_ours=was_ours,
         )

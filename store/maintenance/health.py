@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..directory.own_state import flushed_ms
+from ..directory.own_state import read_checkpoint
 from ..files.fs import Space, space_of
 from ..format.store_paths import CHECKPOINT
 from ..log.confirmed import find_confirmation
@@ -29,7 +29,7 @@ def health_of(snapshot: Snapshot) -> Health:
     return Health(
         snapshot.log.min_offset,
         snapshot.readable_stop(),
-        flushed_ms(fs, snapshot.path) or None,
+        read_checkpoint(fs, snapshot.path).physic_timestamp or None,
         written,
         None if confirmation is None else confirmation.offset,
         tuple(space for space in spaces if space is not None),

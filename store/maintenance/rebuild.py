@@ -45,17 +45,7 @@ from ..index.writer import IndexWriter, put_keys
 from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey, QueueSource
-from .log_parts import (
-    Regular,
-    Spread,
-    by_segment,
-    followed,
-    log_segment,
-    near,
-    one_by_one,
-    parts_of,
-    walk_part,
-)
+from .log_parts import Regular, Spread, by_segment, followed, log_segment, near, one_by_one, parts_of, walk_part
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from ..config import StoreConfig
 from ..directory.archive import check_beside
 from ..directory.file_sizes import check_segment_bytes, stored_sizes
 from ..directory.layout import refuse_dledger
-from ..directory.own_state import early_end, flushed_ms
+from ..directory.own_state import ELSEWHERE, early_end, read_checkpoint
 from ..dispatch.derive import all_entries_of, stale_rows
 from ..errors import ConfigError
 from ..files.fresh_directory import FreshDirectory
@@ -158,9 +158,9 @@ def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snaps
     entered = ConsumeQueues(files, snapshot.path, log)
     copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, snapshot.path, log), entered)
     copy.run()
-    early = early_end(copy.newest_ms, flushed_ms(files, snapshot.path))
+    early = early_end(copy.newest_ms, read_checkpoint(files, snapshot.path).physic_timestamp)
     if early is not None:
-        _log.warning("%s: %s. Is another directory in the broker's storePathCommitLog?", snapshot.path, early)
+        _log.warning("%s: %s. %s", snapshot.path, early, ELSEWHERE)
     _copy_configuration(files, snapshot.path, fresh)
     copied = Snapshot.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
     made = write_queues(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)

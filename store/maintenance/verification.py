@@ -42,17 +42,7 @@ from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .log_parts import (
-    Regular,
-    Spread,
-    by_segment,
-    followed,
-    log_segment,
-    near,
-    one_by_one,
-    parts_of,
-    walk_part,
-)
+from .log_parts import Regular, Spread, by_segment, followed, log_segment, near, one_by_one, parts_of, walk_part
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import logging
 from dataclasses import dataclass
 
 from ..config import OnDamage
-from ..directory.own_state import early_end
+from ..directory.own_state import ELSEWHERE, early_end
 from ..errors import DamagedLogError, Remedy
 from ..format.durable_point import DurablePoint
 from ..log.log_end import LogState
@@ -91,8 +91,7 @@ def check_flushed(state: LogState, flushed_ms: int, path: str) -> None:
             early,
             path=path,
             offset=state.end,
-            fix="Is another directory in the broker's storePathCommitLog? Such a store is not written. Else copy the "
-            "whole records with the job `salvage`",
+            fix=f"{ELSEWHERE} Such a store is not written. Else copy the whole records with the job `salvage`",
             remedies=(Remedy.CUT_DAMAGE,),
         )
 
